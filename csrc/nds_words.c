@@ -1,0 +1,196 @@
+/* Words of a live slab: copying, zeroing, counter addresses and the updates of an ended execution.
+ * Knows the layout; knows nothing of records, mappings or who owns a slab. */
+#include "nds_core.h"
+
+/* Two atomic loads packed into one 16-byte store: gcc does not vectorise a loop of atomic loads by itself. */
+typedef uint64_t pair __attribute__((vector_size(16)));
+typedef pair unaligned_pair __attribute__((aligned(8)));
+
+static inline pair load_pair(const nds_word *w)
+{
+    return (pair){nds_load(w), nds_load(w + 1)};
+}
+
+void nds_copy_out(void *dst, const void *shared, size_t n)
+{
+    const nds_word *from = shared;
+    size_t words = n / 8, i = 0;
+    unsigned char *to = dst;
+    for (; i + 8 <= words; i += 8) {
+        unaligned_pair *out = (unaligned_pair *)(to + i * 8);
+        out[0] = load_pair(from + i);
+        out[1] = load_pair(from + i + 2);
+        out[2] = load_pair(from + i + 4);
+        out[3] = load_pair(from + i + 6);
+    }
+    for (; i < words; i++)
+        *(uint64_t *)(to + i * 8) = nds_load(from + i);
+}
+
+void nds_zero(void *shared, size_t n)
+{
+    nds_word *w = shared;
+    for (size_t i = 0; i < n / 8; i++)
+        nds_store(w + i, 0);
+}
+
+static inline nds_word *word_at(const void *blob, size_t offset)
+{
+    return (nds_word *)((const unsigned char *)blob + offset);
+}
+
+nds_word *nds_nd_counter(void *blob, unsigned counter)
+{
+    return counter < NDS_ND_COUNTERS ? word_at(blob, NDS_ND_COUNTERS_OFFSET) + counter : NULL;
+}
+
+static struct nds_core_words core_words(void *blob, unsigned core)
+{
+    if (core >= NDS_BASE_CORES) {
+        nds_word *base = word_at(blob, NDS_EXT_NC_DATA_OFFSET) + (core - NDS_BASE_CORES) * NDS_EXT_NC_STRIDE;
+        return (struct nds_core_words){base, base + NDS_BASE_NC_COUNTERS};
+    }
+    return (struct nds_core_words){
+        word_at(blob, NDS_NC_COUNTERS_OFFSET) + core * NDS_BASE_NC_COUNTERS,
+        word_at(blob, NDS_EXT_NC_COUNTERS_OFFSET) + core * NDS_EXT_NC_COUNTERS,
+    };
+}
+
+nds_word *nds_nc_counter(void *blob, unsigned core, unsigned counter)
+{
+    if (core >= NDS_MAX_CORES || counter >= NDS_NC_COUNTERS)
+        return NULL;
+    struct nds_core_words w = core_words(blob, core);
+    return counter < NDS_BASE_NC_COUNTERS ? w.base + counter : w.ext + (counter - NDS_BASE_NC_COUNTERS);
+}
+
+static bool all_zero(const void *blob, size_t from, size_t to)
+{
+    const unsigned char *p = (const unsigned char *)blob;
+    for (; from < to && from % 8; from += 4)
+        if (atomic_load_explicit((_Atomic uint32_t *)(p + from), memory_order_relaxed))
+            return false;
+    for (; from + 8 <= to; from += 8)
+        if (nds_load(word_at(blob, from)))
+            return false;
+    for (; from < to; from += 4)
+        if (atomic_load_explicit((_Atomic uint32_t *)(p + from), memory_order_relaxed))
+            return false;
+    return true;
+}
+
+bool nds_is_older(const void *blob)
+{
+    size_t older_end = NDS_OLDER_EXT_NC_DATA_OFFSET + NDS_OLDER_EXT_NC_DATA_SIZE;
+    return all_zero(blob, older_end, NDS_REQUIRED_SIZE) && !all_zero(blob, NDS_PAD_OFFSET, older_end);
+}
+
+uint64_t nds_nc_value(const void *blob, const nds_word *word, unsigned core, unsigned counter)
+{
+    uint64_t now = nds_load(word);
+    if (now || (core < NDS_BASE_CORES && counter < NDS_BASE_NC_COUNTERS))
+        return now;
+    size_t offset = core < NDS_BASE_CORES
+                        ? NDS_OLDER_EXT_NC_COUNTERS_OFFSET +
+                              (core * NDS_OLDER_EXT_NC_STRIDE + counter - NDS_BASE_NC_COUNTERS) * 8
+                        : NDS_OLDER_EXT_NC_DATA_OFFSET +
+                              ((core - NDS_BASE_CORES) * NDS_EXT_NC_STRIDE + counter) * 8;
+    _Atomic uint32_t *half = (_Atomic uint32_t *)((const unsigned char *)blob + offset);
+    uint64_t older = atomic_load_explicit(half, memory_order_acquire);
+    older |= (uint64_t)atomic_load_explicit(half + 1, memory_order_acquire) << 32;
+    return older && nds_is_older(blob) ? older : nds_load(word);
+}
+
+void nds_add_many(void *blob, unsigned core, const uint64_t *deltas, unsigned n)
+{
+    struct nds_core_words w = core_words(blob, core);
+    unsigned base = n < NDS_BASE_NC_COUNTERS ? n : NDS_BASE_NC_COUNTERS;
+    for (unsigned i = 0; i < base; i++)
+        if (deltas[i])
+            nds_add(w.base + i, deltas[i]);
+    for (unsigned i = NDS_BASE_NC_COUNTERS; i < n; i++)
+        if (deltas[i])
+            nds_add(w.ext + (i - NDS_BASE_NC_COUNTERS), deltas[i]);
+}
+
+void nds_roll_up(nds_word *target, const nds_word *source, const void *blob)
+{
+    for (unsigned core = 0; core < NDS_MAX_CORES; core++)
+        for (unsigned i = 0; i < NDS_NC_COUNTERS; i++) {
+            size_t at = core * NDS_EXT_NC_STRIDE + i;
+            uint64_t total = nds_load(source + at);
+            if (i < 64 && NDS_NC_TOTALLED >> i & 1)
+                total += nds_nc_value(blob, nds_nc_counter((void *)blob, core, i), core, i);
+            nds_store(target + at, total);
+        }
+    size_t features = NDS_TOTALS_ND + NDS_ND_COUNTER_FEATURE_BITMAP;
+    uint64_t bits = nds_load(nds_nd_counter((void *)blob, NDS_ND_COUNTER_FEATURE_BITMAP));
+    nds_store(target + features, nds_load(source + features) | bits);
+}
+
+unsigned nds_exec_effects(unsigned status)
+{
+    switch (status) {
+    case NDS_NC_COUNTER_INFER_COMPLETED:
+        return NDS_EXEC_TIME | NDS_EXEC_LATENCY | NDS_EXEC_SUCCESS;
+    case NDS_NC_COUNTER_INFER_COMPLETED_WITH_ERR:
+    case NDS_NC_COUNTER_INFER_COMPLETED_WITH_NUM_ERR:
+        return NDS_EXEC_TIME | NDS_EXEC_LATENCY | NDS_EXEC_CLASS;
+    case NDS_NC_COUNTER_INFER_TIMED_OUT:
+    case NDS_NC_COUNTER_ERR_HW:
+    case NDS_NC_COUNTER_OOB:
+    case NDS_EXT_NC_COUNTER_HW_ERR_COLLECTIVES:
+    case NDS_EXT_NC_COUNTER_HW_ERR_HBM_UE:
+    case NDS_EXT_NC_COUNTER_HW_ERR_NC_UE:
+    case NDS_EXT_NC_COUNTER_HW_ERR_DMA_ABORT:
+    case NDS_EXT_NC_COUNTER_ERR_SW_NQ_OVERFLOW:
+    case NDS_EXT_NC_COUNTER_HW_ERR_REPAIRABLE_HBM_UE:
+        return NDS_EXEC_TIME;
+    case NDS_NC_COUNTER_INFER_INCORRECT_INPUT:
+    case NDS_NC_COUNTER_INFER_FAILED_TO_QUEUE:
+        return 0;
+    default:
+        return NDS_EXEC_UNKNOWN;
+    }
+}
+
+static inline nds_word *word_of(const struct nds_core_words *core, unsigned counter)
+{
+    return counter < NDS_BASE_NC_COUNTERS ? core->base + counter : core->ext + (counter - NDS_BASE_NC_COUNTERS);
+}
+
+int nds_execution_ended(const struct nds_core_words *core, const struct nds_execution *e)
+{
+    unsigned effects = nds_exec_effects(e->status);
+    if (effects & NDS_EXEC_UNKNOWN)
+        return -1;
+    bool bad_class = e->error_class && (!(effects & NDS_EXEC_CLASS) || e->error_class < NDS_NC_COUNTER_ERR_GENERIC ||
+                                        e->error_class > NDS_NC_COUNTER_ERR_RT);
+    bool bad_software = e->software_error && (e->software_error < NDS_EXT_NC_COUNTER_ERR_SW_SEMAPHORE_ERROR ||
+                                              e->software_error > NDS_EXT_NC_COUNTER_ERR_SW_SEQUENCER_FATAL);
+    if (bad_class || bad_software)
+        return -1;
+    static const unsigned char latency[NDS_EXEC_LATENCIES] = {
+        [NDS_EXEC_DEVICE_US] = NDS_NC_COUNTER_LATENCY_DEVICE,
+        [NDS_EXEC_TOTAL_US] = NDS_NC_COUNTER_LATENCY_TOTAL,
+        [NDS_EXEC_NC_US] = NDS_NC_COUNTER_NC_TIME,
+        [NDS_EXEC_CC_US] = NDS_NC_COUNTER_CC_TIME,
+    };
+    if (effects & NDS_EXEC_LATENCY)
+        for (unsigned i = 0; i < NDS_EXEC_LATENCIES; i++)
+            if (e->latencies_set & 1u << i)
+                nds_store(core->base + latency[i], e->latency_us[i]);
+    if (effects & NDS_EXEC_TIME && e->busy_us)
+        nds_add(core->base + NDS_NC_COUNTER_TIME_IN_USE, e->busy_us);
+    if (effects & NDS_EXEC_SUCCESS) {
+        if (e->macs)
+            nds_add(core->base + NDS_NC_COUNTER_MAC_COUNT, e->macs);
+        nds_add(core->base + NDS_NC_COUNTER_INFERENCE_COUNT, 1);
+    }
+    if (e->error_class)
+        nds_add(core->base + e->error_class, 1);
+    if (e->software_error)
+        nds_add(word_of(core, e->software_error), 1);
+    nds_add(word_of(core, e->status), 1);
+    return 0;
+}
