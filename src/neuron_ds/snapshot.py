@@ -1,0 +1,306 @@
+"""A Snapshot: one slab at one moment, decoded on demand, and how it was read.
+
+It is made from bytes: a live slab's copy, a file, a recording. Nothing is decoded until somebody asks, and nothing
+is ever written. This module knows the layout and the records; it knows no driver and opens no slab.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Mapping
+from enum import IntEnum
+from pathlib import Path
+
+from neuron_ds import _core, layout
+from neuron_ds.errors import BadIndex, FormatError, NotReady, TooShort, WrongVersion
+from neuron_ds.records import ModelNode, ProcessInfo, ProcessInfoExt, Version, printable
+
+#: Numbers of a blob's records: 0-63 the model slots, then these two.
+RECORD_PROCESS_INFO = layout.MAX_MODELS
+RECORD_PROCESS_INFO_EXT = layout.MAX_MODELS + 1
+RECORDS = layout.MAX_MODELS + 2
+
+_OLDER_END = layout.OLDER_EXT_NC_DATA.end
+_ZERO_PAD = bytes(layout.PAD.size)
+_ZERO_EXT = bytes(layout.REQUIRED_SIZE - layout.EXT_NC_REGION.offset)
+_BASE_WORDS = struct.Struct(f"<{layout.BASE_NC_COUNTERS}Q")
+_EXT_WORDS = struct.Struct(f"<{layout.EXT_NC_COUNTERS}Q")
+_ALL_WORDS = struct.Struct(f"<{layout.NC_COUNTERS}Q")
+_ND_WORDS = struct.Struct(f"<{layout.ND_COUNTERS}Q")
+
+
+class RecordState(IntEnum):
+    """How one record was read (csrc/nds_core.h, enum nds_state)."""
+
+    ABSENT = 0  #: its model bit is clear
+    UNPUBLISHED = 1  #: all zero: nobody has published it
+    EXACT = 2  #: matched its hash
+    RETRIED = 3  #: matched at the second read
+    STALE = 4  #: torn; an earlier consistent copy of the same use of the slot is shown
+    TORN = 5  #: torn, and there is nothing to show
+
+    @property
+    def has_value(self) -> bool:
+        return RecordState.EXACT <= self <= RecordState.STALE
+
+
+_READABLE = frozenset(int(s) for s in RecordState if s.has_value)
+
+
+def check_header(header: int, *, device: int | None = None, pid: int | None = None, slot: int | None = None) -> None:
+    """Raise NotReady or WrongVersion (EINVAL) unless this is the header word of the version we know."""
+    if header == layout.HEADER_WORD:
+        return
+    if header & 0xFFFF_FFFF == layout.HEADER_WORD & 0xFFFF_FFFF:
+        raise WrongVersion(
+            f"the slab is of version {header >> 32}, this reader knows {layout.VERSION}; use a reader of that version",
+            device=device,
+            pid=pid,
+            slot=slot,
+        )
+    what = "zero: its producer has not stamped it yet" if header == 0 else f"{header:#018x}: this is no slab"
+    raise NotReady(f"the header at offset 0 is {what}", device=device, pid=pid, slot=slot)
+
+
+class CoreView:
+    """The counters of one core in a snapshot: by name as attributes, by index with ``counter``."""
+
+    __slots__ = ("_snapshot", "core")
+
+    def __init__(self, snapshot: Snapshot, core: int) -> None:
+        self._snapshot, self.core = snapshot, core
+
+    def __getattr__(self, name: str) -> int:
+        counter = layout.NC_BY_NAME.get(name)
+        if counter is None:
+            raise AttributeError(f"a core has no counter {name!r}; see layout.NC")
+        return self._snapshot.nc(self.core, counter.index)
+
+    def counter(self, index: int) -> int:
+        return self._snapshot.nc(self.core, index)
+
+    def items(self) -> Iterator[tuple[str, int]]:
+        """(name, value) of all 95 counters."""
+        return zip((c.name for c in layout.NC), self._snapshot.nc_counters(self.core), strict=True)
+
+
+class Snapshot:
+    """One slab at one moment. Immutable; whatever is asked is decoded then.
+
+    ``time_ns`` is CLOCK_MONOTONIC when the copy was finished, None for bytes of unknown age. ``generation`` is the
+    slot's, None where the driver has none. Counters are not one transaction: each is exact, all lie within the
+    few microseconds of the copy.
+    """
+
+    __slots__ = ("_layout", "_raw", "_stale", "_states", "_words", "device", "generation", "pid", "slot", "time_ns")
+
+    def __init__(
+        self,
+        raw: bytes | memoryview,
+        *,
+        time_ns: int | None = None,
+        states: bytes | None = None,
+        stale: Mapping[int, bytes] | None = None,
+        device: int | None = None,
+        pid: int | None = None,
+        slot: int | None = None,
+        generation: int | None = None,
+    ) -> None:
+        """Wraps a copy of a blob that is already known to have a good header; see ``from_bytes`` for any other."""
+        self._raw = raw
+        self._states = states
+        self._stale = stale
+        self._words: memoryview | None = None
+        self._layout: str | None = None
+        self.device, self.pid, self.slot, self.generation, self.time_ns = device, pid, slot, generation, time_ns
+
+    @classmethod
+    def from_bytes(
+        cls,
+        data: bytes | bytearray | memoryview,
+        *,
+        device: int | None = None,
+        pid: int | None = None,
+        slot: int | None = None,
+    ) -> Snapshot:
+        """A snapshot of these bytes; what follows the blob is left out.
+
+        Raises TooShort, NotReady or WrongVersion, each naming what and where.
+        """
+        if len(data) < layout.REQUIRED_SIZE:
+            raise TooShort(
+                f"{len(data)} bytes; a slab needs {layout.REQUIRED_SIZE}, so it ends at offset {len(data)} too early",
+                device=device,
+                pid=pid,
+                slot=slot,
+            )
+        raw = bytes(data[: layout.REQUIRED_SIZE])
+        check_header(int.from_bytes(raw[:8], "little"), device=device, pid=pid, slot=slot)
+        return cls(raw, device=device, pid=pid, slot=slot)
+
+    @classmethod
+    def from_file(cls, path: str | Path) -> Snapshot:
+        """A snapshot of a dumped slab. Raises as ``from_bytes`` does, and OSError where the file can't be read."""
+        with open(path, "rb") as f:
+            data = f.read(layout.REQUIRED_SIZE)
+        try:
+            return cls.from_bytes(data)
+        except FormatError as e:
+            raise type(e)(e.message, path=str(path)) from None
+
+    # --- bytes and words -------------------------------------------------------------------------------------------
+
+    @property
+    def raw(self) -> bytes | memoryview:
+        """The blob as read, torn records included."""
+        return self._raw
+
+    def word(self, index: int) -> int:
+        """The u64 at a word index of the blob."""
+        if self._words is None:
+            self._words = memoryview(self._raw).cast("Q")
+        if not 0 <= index < layout.REQUIRED_WORDS:
+            raise BadIndex(f"word {index} is outside the blob of {layout.REQUIRED_WORDS}")
+        return int(self._words[index])
+
+    @property
+    def layout(self) -> str:
+        """Where the extension counters are: "current"; "older", where they may be torn; "mixed", a fault."""
+        if self._layout is None:
+            pad = bytes(self._raw[layout.PAD.offset : layout.PAD.end])
+            if pad == _ZERO_PAD:
+                self._layout = "current"
+            else:
+                ext_empty = self._raw[layout.EXT_NC_REGION.offset :] == _ZERO_EXT
+                gap = pad[_OLDER_END - layout.PAD.offset :]
+                self._layout = "older" if ext_empty and not any(gap) else "mixed"
+        return self._layout
+
+    # --- counters --------------------------------------------------------------------------------------------------
+
+    def nd(self, counter: int) -> int:
+        """Device counter 0-30. Raises BadIndex (EINVAL)."""
+        return self.word(layout.nd_index(counter))
+
+    def nc(self, core: int, counter: int) -> int:
+        """Counter 0-94 of physical core 0-15. Raises BadIndex (EINVAL)."""
+        index = layout.nc_index(core, counter)
+        in_base = core < layout.BASE_CORES and counter < layout.BASE_NC_COUNTERS
+        if in_base or self.layout != "older":
+            return self.word(index)
+        at = layout.older_nc_offset(core, counter)
+        return int.from_bytes(self._raw[at : at + 8], "little")
+
+    def core(self, core: int) -> CoreView:
+        """All counters of one physical core, by name."""
+        layout.nc_index(core, 0)
+        return CoreView(self, core)
+
+    @property
+    def nd_counters(self) -> tuple[int, ...]:
+        """All 31 device counters."""
+        return _ND_WORDS.unpack_from(self._raw, layout.ND_REGION.offset)
+
+    def nc_counters(self, core: int) -> tuple[int, ...]:
+        """All 95 counters of one physical core."""
+        older = self.layout == "older"
+        if core >= layout.BASE_CORES:
+            at = layout.older_nc_offset(core, 0) if older else layout.nc_index(core, 0) * 8
+            return _ALL_WORDS.unpack_from(self._raw, at)
+        at = layout.nc_index(core, 0) * 8
+        first = layout.BASE_NC_COUNTERS
+        ext = layout.older_nc_offset(core, first) if older else layout.nc_index(core, first) * 8
+        return _BASE_WORDS.unpack_from(self._raw, at) + _EXT_WORDS.unpack_from(self._raw, ext)
+
+    # --- records ---------------------------------------------------------------------------------------------------
+
+    @property
+    def model_bitmap(self) -> int:
+        """Bit s: model slot s is in use."""
+        return self.word(layout.MODEL_BITMAP.offset // 8)
+
+    def state(self, record: int) -> RecordState:
+        """How a record was read: model slots 0-63, then RECORD_PROCESS_INFO and RECORD_PROCESS_INFO_EXT."""
+        if not 0 <= record < RECORDS:
+            raise BadIndex(f"record {record} does not exist; there are {RECORDS}, from 0")
+        if self._states is None:
+            self._states = _core.verify(self._raw)
+        return RecordState(self._states[record])
+
+    def states(self) -> dict[int, RecordState]:
+        """The state of every record that is not absent."""
+        return {r: s for r in range(RECORDS) if (s := self.state(r)) != RecordState.ABSENT}
+
+    def _bytes_of(self, record: int, offset: int, size: int) -> bytes | None:
+        if self._states is None:
+            self._states = _core.verify(self._raw)
+        state = self._states[record]
+        if state == RecordState.STALE:
+            assert self._stale is not None
+            return self._stale[record]
+        return bytes(self._raw[offset : offset + size]) if state in _READABLE else None
+
+    def model(self, slot: int) -> ModelNode | None:
+        """The model in a slot, None where ``state(slot)`` says there is none to show. Raises BadIndex (EINVAL)."""
+        data = self._bytes_of(slot, layout.model_offset(slot), layout.MODEL_SIZE)
+        return None if data is None else ModelNode(data)
+
+    @property
+    def models(self) -> dict[int, ModelNode]:
+        """Every model that can be shown, by slot. Torn and unpublished ones are missing: ``states`` names them."""
+        found, at, size = {}, layout.MODELS.offset, layout.MODEL_SIZE
+        for slot in range(layout.MAX_MODELS):
+            if (data := self._bytes_of(slot, at + slot * size, size)) is not None:
+                found[slot] = ModelNode._of(data)
+        return found
+
+    @property
+    def process_info(self) -> ProcessInfo | None:
+        data = self._bytes_of(RECORD_PROCESS_INFO, layout.PROCESS_INFO.offset, layout.PROCESS_INFO_SIZE)
+        return None if data is None else ProcessInfo(data)
+
+    @property
+    def process_info_ext(self) -> ProcessInfoExt | None:
+        data = self._bytes_of(RECORD_PROCESS_INFO_EXT, layout.PROCESS_INFO_EXT.offset, layout.PROCESS_INFO_EXT_SIZE)
+        return None if data is None else ProcessInfoExt(data)
+
+    @property
+    def tag(self) -> str | None:
+        """The name the process goes by: its long tag, else the short one, else its pid; None with none of them."""
+        ext, info = self.process_info_ext, self.process_info
+        tag = (ext.tag if ext else "") or (info.tag if info else "")
+        return tag or (None if self.pid is None else str(self.pid))
+
+    @property
+    def runtime_version(self) -> Version | None:
+        """From process info, else from the packed device counter, None where neither is set."""
+        info = self.process_info
+        if info is not None and any(info.runtime_version):
+            return info.runtime_version
+        word = self.nd(layout.ND_BY_NAME["runtime_version"].index)
+        return Version.unpack(word) if word else None
+
+    # --- all of it -------------------------------------------------------------------------------------------------
+
+    def to_dict(self) -> dict[str, object]:
+        """Everything as plain values. A record that cannot be shown is null; ``records`` says why."""
+        info, ext = self.process_info, self.process_info_ext
+        names = {RECORD_PROCESS_INFO: "process_info", RECORD_PROCESS_INFO_EXT: "process_info_ext"}
+        tag = self.tag
+        return {
+            "version": layout.VERSION,
+            "layout": self.layout,
+            "device": self.device,
+            "pid": self.pid,
+            "slot": self.slot,
+            "generation": self.generation,
+            "time_ns": self.time_ns,
+            "tag": None if tag is None else printable(tag),
+            "nd": list(self.nd_counters),
+            "nc": [list(self.nc_counters(core)) for core in range(layout.MAX_CORES)],
+            "process_info": info.to_dict() if info else None,
+            "process_info_ext": ext.to_dict() if ext else None,
+            "models": [{"slot": slot, **model.to_dict()} for slot, model in self.models.items()],
+            "model_bitmap": self.model_bitmap,
+            "records": {names.get(r, f"model_{r}"): s.name.lower() for r, s in self.states().items()},
+        }
