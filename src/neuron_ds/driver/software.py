@@ -1,0 +1,406 @@
+"""The software driver: devices without hardware, root or daemon, in shared memory.
+
+It binds the rules of ``table`` to real files (``directory``), real record locks and real mappings of the core, and
+keeps what one process knows of each device: its own slot above all. It stores zeros in slabs and nothing else.
+See docs/driver.md.
+"""
+
+from __future__ import annotations
+
+import _thread
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NoReturn
+
+from neuron_ds import _core
+from neuron_ds.driver import directory as d
+from neuron_ds.driver import table as t
+from neuron_ds.driver.base import DeviceProperties, Lease, Owner
+from neuron_ds.driver.steps import step
+from neuron_ds.errors import (
+    AmbiguousPid,
+    BadIndex,
+    DirectoryGone,
+    NoDevice,
+    NoSlab,
+    ProducerGone,
+    SlotsFull,
+    TableBusy,
+)
+from neuron_ds.layout import SLAB_SIZE, SLOTS_PER_DEVICE
+
+#: The byte of ``owners`` that is the table lock; bytes 0-15 are the liveness locks of the slots.
+TABLE_LOCK = SLOTS_PER_DEVICE
+LOCK_WAIT_S = 2.0
+
+
+class _Locks:
+    """The liveness locks of a device as the table's rules want them."""
+
+    def __init__(self, file: _core.LockFile) -> None:
+        self.take = file.take
+        self.drop = file.drop
+        self._holder = file.holder
+
+    def is_held(self, slot: int) -> bool:
+        return self._holder(slot) is not None
+
+
+class _Slabs:
+    """The slabs and totals of a device as the table's rules want them; mapped only while they are touched."""
+
+    def __init__(self, device: _Device) -> None:
+        self._device = device
+
+    def roll_up(self, slot: int, source: int, target: int) -> None:
+        slab = self._device.map_slab(slot, write=False)
+        self._device.totals.roll_up(source, target, slab)
+        slab.close()
+
+    def zero(self, slot: int) -> None:
+        slab = self._device.map_slab(slot, write=True)
+        slab.zero(0, 1)
+        step("release.header")
+        slab.zero(1, SLAB_SIZE // 8 - 1)
+        slab.close()
+
+
+class _Device:
+    """What this process knows of one device directory."""
+
+    def __init__(self, root: str, told: bool, device: int, *, produce: bool) -> None:
+        self.root, self.device, self.produce = root, device, produce
+        self.path = f"{root}/{d.device_name(device)}"
+        root_fd = d.open_root(root, produce=produce, told=told)
+        try:
+            fd = d.open_device(root, root_fd, device)
+        finally:
+            os.close(root_fd)
+        try:
+            st = os.fstat(fd)
+            self.identity = st.st_dev, st.st_ino
+            label = (device, None, None)
+            self.table = self._map(fd, d.TABLE, label)
+            self.properties = d.read_properties(self.table, device, self.path)
+            self.totals = self._map(fd, d.TOTALS, label)
+            self.owners = _core.open_lock_file(fd, d.OWNERS)
+            self.slabs_fd = d.open_file(fd, d.SLABS, write=produce)
+        finally:
+            os.close(fd)
+        self.rules = t.SlotTable(self.table, _Locks(self.owners), _Slabs(self), step)
+        self.mutex = _thread.allocate_lock()
+        self.lease: Lease | None = None  # this process's own slab
+        self.abandoned: list[tuple[int, int]] = []  # (slot, generation) that a close could not give back in time
+
+    def _map(self, fd: int, name: str, label: tuple[int | None, int | None, int | None]) -> _core.Mapping:
+        file = d.open_file(fd, name, write=self.produce)
+        try:
+            if os.fstat(file).st_size < d.FILE_SIZES[name]:
+                raise NoDevice(f"{name} is cut short; remove the directory", device=self.device, path=self.path)
+            return _core.map(file, 0, d.FILE_SIZES[name], self.produce, label)
+        finally:
+            os.close(file)
+
+    def __del__(self) -> None:
+        if (fd := getattr(self, "slabs_fd", None)) is not None:
+            os.close(fd)
+
+    def map_slab(self, slot: int, *, write: bool, pid: int | None = None) -> _core.Mapping:
+        return _core.map(self.slabs_fd, slot * SLAB_SIZE, SLAB_SIZE, write, (self.device, pid, slot))
+
+    def is_current(self) -> bool:
+        """Whether the path still leads to the directory that is mapped here."""
+        try:
+            st = os.stat(self.path, follow_symlinks=False)
+        except OSError:
+            return False
+        return (st.st_dev, st.st_ino) == self.identity
+
+    @contextmanager
+    def locked(self) -> Iterator[t.SlotTable]:
+        """The table lock, with everything that others left unfinished finished first. Raises TableBusy."""
+        deadline = time.monotonic() + LOCK_WAIT_S
+        if not self.mutex.acquire(timeout=LOCK_WAIT_S):
+            raise TableBusy(
+                "another thread of this process has held the table lock for 2 s; look what it waits for",
+                device=self.device,
+                path=self.path,
+            )
+        try:
+            pause = 20e-6
+            while not self.owners.take(TABLE_LOCK):
+                if time.monotonic() > deadline:
+                    self._raise_busy()
+                time.sleep(pause)
+                pause = min(pause * 1.5, 1e-3)
+            try:
+                step("table.locked")
+                while self.abandoned:
+                    self.rules.release(*self.abandoned[-1])
+                    self.abandoned.pop()
+                self.rules.recover()
+                yield self.rules
+            finally:
+                self.owners.drop(TABLE_LOCK)
+        finally:
+            self.mutex.release()
+
+    def _raise_busy(self) -> NoReturn:
+        holder = self.owners.holder(TABLE_LOCK)
+        who = "a process in another pid namespace" if holder == 0 else f"process {holder}"
+        raise TableBusy(
+            f"{who} has held the table lock for {LOCK_WAIT_S:g} s; it may be stopped: continue or kill it",
+            device=self.device,
+            path=self.path,
+            pid=holder or None,
+        )
+
+
+# What this process has open, by path; a forked child starts with nothing.
+_open: dict[tuple[str, bool], _Device] = {}
+os.register_at_fork(after_in_child=_open.clear)
+
+
+def _namespace() -> int:
+    try:
+        return os.stat("/proc/self/ns/pid").st_ino
+    except OSError:
+        return 0  # no /proc: pids are shown as they are
+
+
+def _start_ticks() -> int:
+    try:
+        with open("/proc/self/stat", "rb") as f:
+            return int(f.read().rpartition(b")")[2].split()[19])
+    except (OSError, IndexError, ValueError):
+        return 0  # shown only
+
+
+class SoftwareDriver:
+    """Devices in directories: ``NEURON_DS_DIR``, else this user's own below /dev/shm (readers also root's)."""
+
+    name = "software"
+
+    def __init__(self, directory: str | None = None) -> None:
+        """``directory`` stands for NEURON_DS_DIR; the environment is looked at anew in every call otherwise."""
+        self._directory = directory
+
+    # --- finding devices ---------------------------------------------------------------------------------------------
+
+    def roots(self) -> list[tuple[str, bool]]:
+        return d.roots() if self._directory is None else d.roots({"NEURON_DS_DIR": self._directory})
+
+    def probe(
+        self,
+        device: int = 0,
+        *,
+        type: str = d.DEFAULT_TYPE,
+        cores: int | None = None,
+        memory_bytes: int | None = None,
+        logical_config: int | None = None,
+        name: str | None = None,
+    ) -> DeviceProperties:
+        """Make a device in the producer's directory if it is not there yet; its properties either way.
+
+        type: trn1, inf2 (2 cores, 32 GiB) or trn2 (8 physical cores, 96 GiB, logical configuration 2); the rest
+        departs from the preset. Raises BadValue, NoSpace, UnsafeDirectory.
+        """
+        root, told = self.roots()[0]
+        d.device_name(device)
+        d.make_root(root)
+        fd = d.open_root(root, produce=True, told=told)
+        try:
+            d.make_device(
+                root,
+                fd,
+                device,
+                type=type,
+                cores=cores,
+                memory_bytes=memory_bytes,
+                logical_config=logical_config,
+                name=name,
+            )
+        finally:
+            os.close(fd)
+        return self._device(root, told, device, produce=True).properties
+
+    def devices(self) -> list[int]:
+        found: set[int] = set()
+        for root, told in self.roots():
+            try:
+                fd = d.open_root(root, produce=False, told=told)
+            except FileNotFoundError:
+                continue
+            try:
+                found.update(d.device_numbers(fd))
+            finally:
+                os.close(fd)
+        return sorted(found)
+
+    def properties(self, device: int) -> DeviceProperties:
+        return self._readable(device)[0].properties
+
+    def _device(self, root: str, told: bool, device: int, *, produce: bool) -> _Device:
+        """The device at a path, opened once per process. Raises DirectoryGone if it was replaced while in use."""
+        path = f"{root}/{d.device_name(device)}"
+        for writable in (True, False) if not produce else (True,):
+            known = _open.get((path, writable))
+            if known is None:
+                continue
+            if known.is_current():
+                return known
+            if known.lease is not None and known.lease.mapping.state == "producer":
+                raise DirectoryGone(
+                    "the directory was deleted or replaced while this process publishes in it; nobody can see the "
+                    "slab any more: close it and publish again (systemd-logind's RemoveIPC does this at logout)",
+                    device=device,
+                    path=path,
+                )
+            del _open[path, writable]
+        opened = _Device(root, told, device, produce=produce)
+        _open[path, produce] = opened
+        return opened
+
+    def _readable(self, device: int) -> list[_Device]:
+        """The device in every root that has it. Raises NoDevice where none has."""
+        found = []
+        roots = self.roots()
+        for root, told in roots:
+            try:
+                found.append(self._device(root, told, device, produce=False))
+            except (NoDevice, FileNotFoundError):
+                continue
+        if not found:
+            where = ", ".join(root for root, _ in roots)
+            raise NoDevice(f"no such device in {where}; neuron-ds doctor tells more", device=device)
+        return found
+
+    # --- producers ---------------------------------------------------------------------------------------------------
+
+    def acquire(self, device: int) -> Lease:
+        root, told = self.roots()[0]
+        try:
+            dev = self._device(root, told, device, produce=True)
+        except (NoDevice, FileNotFoundError):
+            if device != 0:
+                d.device_name(device)
+                raise NoDevice(
+                    "does not exist; by default there is device 0 alone: probe it, or neuron-ds simulate --devices",
+                    device=device,
+                    path=root,
+                ) from None
+            self.probe(0)
+            dev = self._device(root, told, device, produce=True)
+        with dev.locked() as rules:
+            own = dev.lease
+            if own is not None and own.slot is not None and own.generation is not None:
+                if own.mapping.state == "producer" and rules.word(own.slot) == t.slot_word(own.generation, t.OWNED):
+                    own.fresh = False
+                    return own
+                own.mapping.kill()
+                dev.lease = None
+            owner = t.OwnerWords(os.getpid(), _start_ticks(), _namespace(), time.monotonic_ns())
+            claimed = rules.acquire(owner)
+            if claimed is None:
+                raise SlotsFull(
+                    f"all {SLOTS_PER_DEVICE} slots are taken; end a process that publishes (neuron-ds ls names them)",
+                    device=device,
+                    pid=os.getpid(),
+                    path=dev.path,
+                )
+            slot, generation = claimed
+            try:
+                mapping = dev.map_slab(slot, write=True, pid=os.getpid())
+            except BaseException:
+                rules.release(slot, generation)
+                raise
+            step("acquire.mapped")
+            dev.lease = Lease(device, os.getpid(), mapping, dev.properties, slot, generation, True, True, dev)
+        return dev.lease
+
+    def release(self, lease: Lease) -> None:
+        state = lease.mapping.state
+        lease.mapping.kill()
+        dev = lease.private
+        try:
+            if state == "producer" and isinstance(dev, _Device) and lease.slot is not None:
+                assert lease.generation is not None
+                if dev.lease is lease:
+                    dev.lease = None
+                try:
+                    with dev.locked() as rules:
+                        rules.release(lease.slot, lease.generation)
+                except TableBusy:
+                    dev.abandoned.append((lease.slot, lease.generation))
+                    raise
+        finally:
+            lease.mapping.close()
+
+    # --- readers -----------------------------------------------------------------------------------------------------
+
+    def attach(self, device: int, pid: int | None = None, *, slot: int | None = None) -> Lease:
+        devices = self._readable(device)
+        if slot is not None:
+            if not 0 <= slot < SLOTS_PER_DEVICE:
+                raise BadIndex(f"a device has slots 0 to {SLOTS_PER_DEVICE - 1}", device=device)
+            return self._attach_slot(devices[0], slot, pid)
+        if pid is None:
+            raise BadIndex("attach needs a pid or a slot", device=device)
+        matches = [(dev, s) for dev in devices for s in self._slots_of(dev, pid)]
+        if len(matches) > 1:
+            own = _namespace()
+            mine = [m for m in matches if m[0].table.load(t.slot_index(m[1], t.S_NAMESPACE)) == own]
+            if len(mine) != 1:
+                listed = ", ".join(f"{dev.path} slot {s}" for dev, s in matches)
+                raise AmbiguousPid(f"stands in several slots: {listed}; attach by slot", device=device, pid=pid)
+            matches = mine
+        if not matches:
+            raise NoSlab("owns no slab on this device; neuron-ds ls shows who does", device=device, pid=pid)
+        return self._attach_slot(*matches[0], pid)
+
+    @staticmethod
+    def _slots_of(dev: _Device, pid: int) -> list[int]:
+        """Slots whose owner lives and has this pid in its own namespace."""
+        pids = dev.table.load_many(t.slot_index(0, t.S_PID), SLOTS_PER_DEVICE, t.SLOT_STRIDE)
+        return [
+            slot
+            for slot, its in enumerate(pids)
+            if its == pid
+            and t.split_slot_word(dev.table.load(t.slot_index(slot)))[1] == t.OWNED
+            and dev.owners.holder(slot) is not None
+        ]
+
+    def _attach_slot(self, dev: _Device, slot: int, pid: int | None) -> Lease:
+        view = t.read_slot(dev.table, slot)
+        owner = view.owner.pid
+        if view.state == t.FREE:
+            raise NoSlab("the slot is free", device=dev.device, slot=slot, pid=pid)
+        if view.state != t.OWNED or dev.owners.holder(slot) is None or (pid is not None and owner != pid):
+            raise ProducerGone("has released its slab or died", device=dev.device, pid=owner, slot=slot)
+        mapping = dev.map_slab(slot, write=False, pid=owner)
+        mapping.guard(dev.table, t.slot_index(slot), view.word, dev.owners, slot)
+        return Lease(dev.device, owner, mapping, dev.properties, slot, view.generation, False, True, dev)
+
+    def owners(self, device: int) -> list[Owner]:
+        now, own, result = time.monotonic_ns(), _namespace(), []
+        for dev in self._readable(device):
+            for view in t.read_slots(dev.table):
+                if view.state != t.FREE:
+                    result.append(_owner(dev, view, now, own))
+        return result
+
+
+def _owner(dev: _Device, view: t.SlotView, now: int, namespace: int) -> Owner:
+    return Owner(
+        device=dev.device,
+        slot=view.slot,
+        pid=view.owner.pid,
+        alive=dev.owners.holder(view.slot) is not None,
+        foreign=view.owner.namespace != namespace,
+        state=t.STATE_NAMES[view.state],
+        generation=view.generation,
+        age_s=max(0, now - view.owner.acquired_ns) / 1e9,
+        path=dev.path,
+    )
