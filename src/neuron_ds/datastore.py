@@ -1,0 +1,404 @@
+"""The datastore: ``publish`` gives a Producer of this process's own slab, ``attach`` a Reader of another's.
+
+Header, counters and records are handled here, through the core; which slab it is was the driver's decision.
+Counters change only by the core's atomics, records only by its publish call. See docs/protocol.md.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self
+from weakref import WeakKeyDictionary
+
+from neuron_ds import _core, layout
+from neuron_ds._core import Counter
+from neuron_ds.driver import DeviceProperties, Driver, Lease, get_driver
+from neuron_ds.driver.steps import step
+from neuron_ds.errors import BadIndex, ModelsFull, NeuronDSError, ProducerGone
+from neuron_ds.records import ModelNode, ProcessInfo, ProcessInfoExt, Version
+from neuron_ds.snapshot import RECORD_PROCESS_INFO, RECORD_PROCESS_INFO_EXT, Snapshot, check_header
+
+TAG_VARIABLE = "NEURON_PROCESS_TAG"
+HEADER_PAUSE_S = 500e-6
+
+
+class CoreCounters:
+    """The counters of one physical core: ``core.inference_count.add(1)``, or ``core.counter(28)``.
+
+    ``execution_ended`` and ``add_many`` make many updates in one call; see ``_core.Core``.
+    """
+
+    def __init__(self, mapping: _core.Mapping, core: int) -> None:
+        self._mapping, self.core = mapping, core
+        handle = mapping.core(core)
+        self.execution_ended = handle.execution_ended
+        self.add_many = handle.add_many
+
+    def __getattr__(self, name: str) -> Counter:
+        definition = layout.NC_BY_NAME.get(name)
+        if definition is None:
+            raise AttributeError(f"a core has no counter {name!r}; see neuron_ds.layout.NC")
+        handle = self._mapping.nc(self.core, definition.index)
+        self.__dict__[name] = handle  # the next look-up is Python's own
+        return handle
+
+    def counter(self, index: int) -> Counter:
+        """Counter 0-94 by index. Raises BadIndex (EINVAL)."""
+        return self._mapping.nc(self.core, index)
+
+
+class DeviceCounters:
+    """The counters of the device: ``ds.nd.feature_bitmap.or_(1)``, or ``ds.nd.counter(3)``."""
+
+    def __init__(self, mapping: _core.Mapping) -> None:
+        self._mapping = mapping
+
+    def __getattr__(self, name: str) -> Counter:
+        definition = layout.ND_BY_NAME.get(name)
+        if definition is None:
+            raise AttributeError(f"a device has no counter {name!r}; see neuron_ds.layout.ND")
+        handle = self._mapping.nd(definition.index)
+        self.__dict__[name] = handle
+        return handle
+
+    def counter(self, index: int) -> Counter:
+        """Counter 0-30 by index. Raises BadIndex (EINVAL)."""
+        return self._mapping.nd(index)
+
+
+class _Datastore:
+    """What Producer and Reader share."""
+
+    def __init__(self, driver: Driver, lease: Lease) -> None:
+        self._driver, self._lease = driver, lease
+        self._cores: dict[int, CoreCounters] = {}
+        self.nd = DeviceCounters(lease.mapping)
+
+    @property
+    def device(self) -> int:
+        return self._lease.device
+
+    @property
+    def pid(self) -> int:
+        """The producer's pid, in its own pid namespace."""
+        return self._lease.pid
+
+    @property
+    def slot(self) -> int | None:
+        return self._lease.slot
+
+    @property
+    def generation(self) -> int | None:
+        """How often the slot changed hands, None where the driver does not count."""
+        return self._lease.generation
+
+    @property
+    def properties(self) -> DeviceProperties:
+        return self._lease.properties
+
+    @property
+    def closed(self) -> bool:
+        """Whether this handle is dead, also because another one was closed or the process forked."""
+        return self._lease.mapping.state in ("closed", "forked")
+
+    def core(self, core: int) -> CoreCounters:
+        """The counters of a physical core. Raises BadIndex (EINVAL) for one the device does not have."""
+        known = self._cores.get(core)
+        if known is None:
+            limit = self.properties.cores or layout.MAX_CORES
+            if not 0 <= core < limit:
+                raise BadIndex(
+                    f"core {core} does not exist; the device has {limit} physical cores, from 0",
+                    device=self.device,
+                    pid=self.pid,
+                    slot=self.slot,
+                )
+            known = self._cores[core] = CoreCounters(self._lease.mapping, core)
+        return known
+
+    def snapshot(self, *, verify: bool = True) -> Snapshot:
+        """The slab now. With ``verify`` every record is checked against its hash, mismatches once more after 200 us.
+
+        Raises ProducerGone (ESRCH) if it is not its producer's any more, Closed, ForkedChild.
+        """
+        lease = self._lease
+        raw, time_ns, states, stale = lease.mapping.snapshot(verify)
+        return _snapshot(lease, raw, time_ns, states, stale)
+
+    def close(self) -> None:
+        """End the use of the slab. Calling it again does nothing."""
+        self._driver.release(self._lease)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        state = self._lease.mapping.state
+        return f"<{type(self).__name__} device {self.device} pid {self.pid} slot {self.slot} {state}>"
+
+
+def _snapshot(
+    lease: Lease, raw: bytes | memoryview, time_ns: int, states: bytes | None, stale: dict[int, bytes] | None
+) -> Snapshot:
+    if (header := int.from_bytes(raw[:8], "little")) != layout.HEADER_WORD:
+        if header == 0 and not lease.writable:
+            raise ProducerGone(
+                "its slab has been zeroed; list the owners again", device=lease.device, pid=lease.pid, slot=lease.slot
+            )
+        check_header(header, device=lease.device, pid=lease.pid, slot=lease.slot)
+    return Snapshot(
+        raw,
+        time_ns=time_ns,
+        states=states,
+        stale=stale,
+        device=lease.device,
+        pid=lease.pid,
+        slot=lease.slot,
+        generation=lease.generation,
+    )
+
+
+# --- Producing --------------------------------------------------------------------------------------------------------
+
+
+class _ModelSlots:
+    """Model slots that threads of this process are about to publish into, besides those in the bitmap."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.reserved = 0
+
+
+_model_slots: WeakKeyDictionary[Lease, _ModelSlots] = WeakKeyDictionary()
+os.register_at_fork(after_in_child=_model_slots.clear)
+
+
+class ModelHandle:
+    """A published model; it keeps its slot until it is deleted."""
+
+    def __init__(self, lease: Lease, slot: int, node: ModelNode) -> None:
+        self._lease, self.slot, self.node = lease, slot, node
+        self.deleted = False
+
+    def update(self, node: ModelNode) -> None:
+        """Overwrite the record in place. Raises BadIndex (EINVAL) once deleted."""
+        self._check()
+        self.node = ModelNode(self._lease.mapping.publish(self.slot, node.raw))
+
+    def delete(self) -> None:
+        """Clear the bit, then zero the record. Calling it again does nothing."""
+        if self.deleted:
+            return
+        self._lease.mapping.bitmap_clear(self.slot)
+        step("delete.bit")
+        self._lease.mapping.zero_record(self.slot)
+        step("delete.zeroed")
+        self.deleted = True
+        slots = _model_slots[self._lease]
+        with slots.lock:
+            slots.reserved &= ~(1 << self.slot)
+
+    def _check(self) -> None:
+        if self.deleted:
+            raise BadIndex(
+                f"the model in model slot {self.slot} was deleted; add it again",
+                device=self._lease.device,
+                pid=self._lease.pid,
+                slot=self._lease.slot,
+            )
+
+
+class Producer(_Datastore):
+    """This process's own slab on a device. A second ``publish`` gives another Producer of the same slab, and the
+    first close of any of them ends all: ownership is by process, without a count."""
+
+    def add_model(self, node: ModelNode) -> ModelHandle:
+        """Publish a model in the first free slot: the record, then its bit. Raises ModelsFull (ENOSPC)."""
+        lease = self._lease
+        slots = _model_slots.setdefault(lease, _ModelSlots())
+        with slots.lock:
+            taken = lease.mapping.bitmap() | slots.reserved
+            slot = (~taken & taken + 1).bit_length() - 1
+            if slot >= layout.MAX_MODELS:
+                raise ModelsFull(
+                    f"all {layout.MAX_MODELS} model slots are taken; delete a model first",
+                    device=lease.device,
+                    pid=lease.pid,
+                    slot=lease.slot,
+                )
+            slots.reserved |= 1 << slot
+        try:
+            raw = lease.mapping.publish(slot, node.raw)
+            lease.mapping.bitmap_set(slot)
+        except BaseException:
+            with slots.lock:
+                slots.reserved &= ~(1 << slot)
+            raise
+        step("publish.bit")
+        return ModelHandle(lease, slot, ModelNode(raw))
+
+    def set_process_info(
+        self,
+        *,
+        tag: str | None = None,
+        framework_type: int = 0,
+        framework_version: Sequence[int] = (0, 0, 0),
+        fal_version: Sequence[int] = (0, 0, 0),
+        runtime_version: Sequence[int] = (0, 0, 0),
+    ) -> None:
+        """Publish who this is: process info, its ext record, and the packed versions in device counters 0-2.
+
+        tag: NEURON_PROCESS_TAG by default, else the pid; at most 256 bytes, of which process info itself shows the
+        first 32. Versions are (major, minor, build). Raises BadValue (EINVAL), naming field and limit.
+        """
+        if tag is None:
+            tag = os.environ.get(TAG_VARIABLE) or str(self.pid)
+        ext = ProcessInfoExt.build(tag=tag)
+        info = ProcessInfo.build(
+            tag=_shorten(tag, next(f.size for f in layout.PROCESS_INFO_FIELDS if f.name == "tag")),
+            framework_type=framework_type,
+            framework_version=framework_version,
+            fal_version=fal_version,
+            runtime_version=runtime_version,
+        )
+        mapping = self._lease.mapping
+        mapping.publish(RECORD_PROCESS_INFO, info.raw)
+        mapping.publish(RECORD_PROCESS_INFO_EXT, ext.raw)
+        self.nd.runtime_version.set(Version(*runtime_version).packed())
+        self.nd.framework_version.set(Version(*framework_version).packed(framework_type & 0xFFFF))
+        self.nd.fal_version.set(Version(*fal_version).packed())
+
+
+def _shorten(text: str, limit: int) -> bytes:
+    """At most ``limit`` bytes, not cut inside a character."""
+    data = text.encode("utf-8", "surrogateescape")
+    if len(data) <= limit:
+        return data
+    end = limit
+    while end > limit - 4 and data[end] & 0xC0 == 0x80:
+        end -= 1
+    return data[:end]
+
+
+def publish(
+    device: int = 0,
+    *,
+    tag: str | None = None,
+    framework_type: int = 0,
+    framework_version: Sequence[int] = (0, 0, 0),
+    fal_version: Sequence[int] = (0, 0, 0),
+    runtime_version: Sequence[int] = (0, 0, 0),
+    driver: Driver | None = None,
+) -> Producer:
+    """Acquire this process's slab on a device, stamp its header and publish who this is.
+
+    A second call in the same process gives the same slab; its process info is then left as it is. Raises SlotsFull
+    (ENOMEM), NoDevice (ENODEV), UnsafeDirectory (EACCES), NoSpace (ENOSPC), TableBusy (ETIMEDOUT), BadValue (EINVAL).
+    """
+    driver = driver or get_driver()
+    lease = driver.acquire(device)
+    producer = Producer(driver, lease)
+    if not lease.fresh:
+        return producer
+    try:
+        lease.mapping.stamp_header()
+        step("publish.header")
+        producer.set_process_info(
+            tag=tag,
+            framework_type=framework_type,
+            framework_version=framework_version,
+            fal_version=fal_version,
+            runtime_version=runtime_version,
+        )
+    except BaseException:
+        driver.release(lease)
+        raise
+    return producer
+
+
+# --- Reading ----------------------------------------------------------------------------------------------------------
+
+
+class Reader(_Datastore):
+    """Another process's slab, mapped read-only. Every value is given only while the slab is still that process's."""
+
+    @property
+    def alive(self) -> bool:
+        """Whether the producer still holds the slab."""
+        try:
+            self._lease.mapping.check()
+        except ProducerGone:
+            return False
+        return True
+
+
+def attach(pid: int | None = None, device: int = 0, *, slot: int | None = None, driver: Driver | None = None) -> Reader:
+    """Map the slab of a process, or of a slot, read-only.
+
+    Raises NoDevice, NoSlab (ENOENT), AmbiguousPid, ProducerGone (ESRCH), NotReady (no header, also not 500 us later),
+    WrongVersion (EINVAL), AccessDenied (EACCES).
+    """
+    driver = driver or get_driver()
+    lease = driver.attach(device, pid, slot=slot)
+    try:
+        header = lease.mapping.header()
+        if header != layout.HEADER_WORD:
+            import time
+
+            time.sleep(HEADER_PAUSE_S)
+            header = lease.mapping.header()
+            lease.mapping.check()
+            check_header(header, device=device, pid=lease.pid, slot=lease.slot)
+    except BaseException:
+        driver.release(lease)
+        raise
+    return Reader(driver, lease)
+
+
+class ArenaPool:
+    """Memory for passes over many slabs, used again once nobody holds a Snapshot of an earlier pass."""
+
+    def __init__(self) -> None:
+        self._arenas: list[_core.Arena] = []
+
+    def take(self, slabs: int) -> _core.Arena:
+        """An arena nobody looks at with room for so many slabs."""
+        for arena in self._arenas:
+            if not arena.in_use and arena.capacity >= slabs:
+                return arena
+        self._arenas = [a for a in self._arenas if a.in_use]
+        arena = _core.arena(max(slabs, 1))
+        self._arenas.append(arena)
+        return arena
+
+
+def snapshot_all(
+    readers: Sequence[_Datastore], pool: ArenaPool, *, verify: bool = True
+) -> list[Snapshot | NeuronDSError]:
+    """One pass over many slabs: for each its Snapshot, or why there is none; one bad slab fails nobody else.
+
+    All records that mismatch share one pause. The snapshots lie in an arena of the pool.
+    """
+    arena = pool.take(len(readers))
+    results = _core.snapshot_many([r._lease.mapping for r in readers], arena, verify)
+    view, size = memoryview(arena), layout.REQUIRED_SIZE
+    out: list[Snapshot | NeuronDSError] = []
+    for i, (reader, result) in enumerate(zip(readers, results, strict=True)):
+        if isinstance(result, NeuronDSError):
+            out.append(result)
+        elif isinstance(result, Exception):
+            raise result
+        else:
+            try:
+                out.append(_snapshot(reader._lease, view[i * size : (i + 1) * size], *result))
+            except NeuronDSError as e:
+                out.append(e)
+    return out
