@@ -78,13 +78,23 @@ void nds_add_many(void *blob, unsigned core, const uint64_t *deltas, unsigned n)
 
 /* ---- device totals ---------------------------------------------------------------------------------------------- */
 
-/* One copy of a device's totals: counter c of core n at word n * NDS_EXT_NC_STRIDE + c, device counters behind. */
+/* One copy of a device's totals: counter c of core n at word n * NDS_EXT_NC_STRIDE + c, then the device counters, then
+ * for each of the three packed versions up to 16 pairs {version, processes} and the number of processes that found no
+ * pair free. */
 enum {
     NDS_TOTALS_ND = NDS_MAX_CORES * NDS_EXT_NC_STRIDE,
+    NDS_TOTALS_TALLIES = NDS_TOTALS_ND + 32,
+    NDS_TALLY_KINDS = 3,
+    NDS_TALLY_PAIRS = 16,
+    NDS_TALLY_WORDS = 2 * NDS_TALLY_PAIRS + 1,
     NDS_TOTALS_WORDS = 2048
 };
 
-/* target = source + the blob: counters that only grow are added, the feature bitmap is OR-ed. */
+/* Adds a blob to private totals: counters that only grow are added, bitmaps OR-ed, versions tallied. With `gauges`
+ * memory gauges are added too, those that fell below zero (2^63 or more) left out: only the living have any. */
+void nds_totals_add(uint64_t totals[NDS_TOTALS_WORDS], const void *blob, bool gauges);
+
+/* target = source + the blob, without gauges; all in shared memory. */
 void nds_roll_up(nds_word *target, const nds_word *source, const void *blob);
 
 /* ---- one execution has ended -------------------------------------------------------------------------------- */
@@ -98,17 +108,17 @@ enum {
 };
 
 /* Which of the above belong to a status. A status is the index of the counter it adds 1 to. */
-unsigned nds_exec_effects(unsigned status);
+unsigned nds_exec_effects(uint64_t status);
 
 enum { NDS_EXEC_DEVICE_US, NDS_EXEC_TOTAL_US, NDS_EXEC_NC_US, NDS_EXEC_CC_US, NDS_EXEC_LATENCIES };
 
 struct nds_execution {
-    unsigned status;
-    unsigned error_class;    /* counter 7-12, or 0 for none */
-    unsigned software_error; /* counter 36-39, or 0 for none */
-    unsigned latencies_set;  /* bit i: latency_us[i] was given */
+    uint64_t status;
     uint64_t busy_us, macs;
     uint64_t latency_us[NDS_EXEC_LATENCIES];
+    uint64_t error_class;    /* counter 7-12, or 0 for none */
+    uint64_t software_error; /* counter 36-39, or 0 for none */
+    unsigned latencies_set;  /* bit i: latency_us[i] was given */
 };
 
 /* The words of one core that an execution may touch: its counters 0-30 and its counters from 31 on. */

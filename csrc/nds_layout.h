@@ -24,6 +24,9 @@
 #define NDS_MODEL_SIZE 672
 /* bit i: counter i of a core only grows and is rolled up when a slab is released */
 #define NDS_NC_TOTALLED UINT64_C(0x1fff81f1fff)
+/* bit i: counter i is a memory gauge in bytes */
+#define NDS_NC_GAUGES UINT64_C(0x7c00000)
+#define NDS_ND_GAUGES UINT64_C(0x7c0)
 
 #define NDS_HEADER_OFFSET 0 /* signature, i32 version: one 8-byte store makes the blob readable */
 #define NDS_HEADER_SIZE 8

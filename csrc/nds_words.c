@@ -113,22 +113,7 @@ void nds_add_many(void *blob, unsigned core, const uint64_t *deltas, unsigned n)
             nds_add(w.ext + (i - NDS_BASE_NC_COUNTERS), deltas[i]);
 }
 
-void nds_roll_up(nds_word *target, const nds_word *source, const void *blob)
-{
-    for (unsigned core = 0; core < NDS_MAX_CORES; core++)
-        for (unsigned i = 0; i < NDS_NC_COUNTERS; i++) {
-            size_t at = core * NDS_EXT_NC_STRIDE + i;
-            uint64_t total = nds_load(source + at);
-            if (i < 64 && NDS_NC_TOTALLED >> i & 1)
-                total += nds_nc_value(blob, nds_nc_counter((void *)blob, core, i), core, i);
-            nds_store(target + at, total);
-        }
-    size_t features = NDS_TOTALS_ND + NDS_ND_COUNTER_FEATURE_BITMAP;
-    uint64_t bits = nds_load(nds_nd_counter((void *)blob, NDS_ND_COUNTER_FEATURE_BITMAP));
-    nds_store(target + features, nds_load(source + features) | bits);
-}
-
-unsigned nds_exec_effects(unsigned status)
+unsigned nds_exec_effects(uint64_t status)
 {
     switch (status) {
     case NDS_NC_COUNTER_INFER_COMPLETED:
@@ -154,7 +139,7 @@ unsigned nds_exec_effects(unsigned status)
     }
 }
 
-static inline nds_word *word_of(const struct nds_core_words *core, unsigned counter)
+static inline nds_word *word_of(const struct nds_core_words *core, uint64_t counter)
 {
     return counter < NDS_BASE_NC_COUNTERS ? core->base + counter : core->ext + (counter - NDS_BASE_NC_COUNTERS);
 }

@@ -81,6 +81,10 @@ def header(lo: types.ModuleType) -> str:
     totalled = sum(1 << c.index for c in lo.NC if c.kind == lo.COUNTER)
     out.append("/* bit i: counter i of a core only grows and is rolled up when a slab is released */")
     out.append(f"#define NDS_NC_TOTALLED UINT64_C({totalled:#x})")
+    out.append("/* bit i: counter i is a memory gauge in bytes */")
+    for name, table in (("NC", lo.NC), ("ND", lo.ND)):
+        gauges = sum(1 << c.index for c in table if c.kind == lo.GAUGE)
+        out.append(f"#define NDS_{name}_GAUGES UINT64_C({gauges:#x})")
     out.append("")
     for r in (*lo.REGIONS, lo.OLDER_EXT_NC_REGION, lo.OLDER_EXT_NC_DATA):
         out.append(f"#define NDS_{r.name.upper()}_OFFSET {r.offset} /* {r.shape}: {r.help} */")

@@ -41,6 +41,7 @@ static void mapping_dealloc(Mapping *m)
     if (m->map.live)
         nds_mapping_free(&m->map);
     PyMem_Free(m->last);
+    drop_guard_kernel(m);
     Py_XDECREF(m->label);
     Py_XDECREF((PyObject *)m->guard_table);
     Py_XDECREF((PyObject *)m->guard_lock);
@@ -175,7 +176,7 @@ static PyObject *mapping_roll_up(Mapping *m, PyObject *args)
 {
     unsigned source, target;
     Mapping *slab;
-    if (!PyArg_ParseTuple(args, "IIO!:roll_up", &source, &target, Mapping_Type, &slab))
+    if (!PyArg_ParseTuple(args, "O&O&O!:roll_up", index_arg, &source, index_arg, &target, Mapping_Type, &slab))
         return NULL;
     if (!nds_writable(&m->map))
         return raise_dead(m);
@@ -187,6 +188,30 @@ static PyObject *mapping_roll_up(Mapping *m, PyObject *args)
     nds_word *words = (nds_word *)m->map.base;
     nds_roll_up(words + target * NDS_TOTALS_WORDS, words + source * NDS_TOTALS_WORDS, slab->map.base);
     Py_RETURN_NONE;
+}
+
+/* add_to(totals, first, gauges): adds the blob at a word index to private totals. */
+static PyObject *mapping_add_to(Mapping *m, PyObject *args)
+{
+    Py_buffer totals;
+    uint64_t first;
+    int gauges;
+    if (!PyArg_ParseTuple(args, "w*O&p:add_to", &totals, u64_arg, &first, &gauges))
+        return NULL;
+    PyObject *result = NULL;
+    nds_word *blob = NULL;
+    if (!nds_readable(&m->map))
+        raise_dead(m);
+    else if ((size_t)totals.len != NDS_TOTALS_WORDS * 8 || (uintptr_t)totals.buf % 8)
+        raise_error(m, REASON_BAD_INDEX, "totals are 2048 aligned words");
+    else
+        blob = word_at(m, first, NDS_REQUIRED_SIZE / 8);
+    if (blob) {
+        nds_totals_add(totals.buf, blob, gauges);
+        result = Py_NewRef(Py_None);
+    }
+    PyBuffer_Release(&totals);
+    return result;
 }
 
 /* ---- a slab ---- */
@@ -365,6 +390,8 @@ static PyObject *mapping_guard(Mapping *m, PyObject *args)
 
 int check_guard(const Mapping *m, bool lock_too)
 {
+    if (m->guard_pid)
+        return check_guard_kernel(m);
     if (!m->guard_table)
         return 0;
     if (!nds_readable(&m->guard_table->map))
@@ -401,6 +428,7 @@ static PyMethodDef mapping_methods[] = {
     {"store", (PyCFunction)mapping_store, METH_VARARGS, "store(index, value): one word (release)."},
     {"zero", (PyCFunction)mapping_zero, METH_VARARGS, "zero(first, count): words, in order (release)."},
     {"roll_up", (PyCFunction)mapping_roll_up, METH_VARARGS, "roll_up(source, target, slab): totals of a device."},
+    {"add_to", (PyCFunction)mapping_add_to, METH_VARARGS, "add_to(totals, first, gauges): a blob to private totals."},
     {"copy", (PyCFunction)mapping_copy, METH_VARARGS, "copy(first, count): words as bytes, by atomic loads."},
     {"header", (PyCFunction)mapping_header, METH_NOARGS, "The header word."},
     {"stamp_header", (PyCFunction)mapping_stamp_header, METH_NOARGS, "Store the header word."},
@@ -414,6 +442,7 @@ static PyMethodDef mapping_methods[] = {
     {"bitmap_set", (PyCFunction)mapping_bitmap_set, METH_O, "Set the bit of a model slot."},
     {"bitmap_clear", (PyCFunction)mapping_bitmap_clear, METH_O, "Clear the bit of a model slot."},
     {"guard", (PyCFunction)mapping_guard, METH_VARARGS, "guard(table, word, value, lock_file or None, byte)."},
+    {"guard_kernel", (PyCFunction)mapping_guard_kernel, METH_VARARGS, "guard_kernel(fd, pid, offset, pidfd)."},
     {"check", (PyCFunction)mapping_check, METH_NOARGS, "Raise unless the slab is still its producer's."},
     {"snapshot", (PyCFunction)(void (*)(void))mapping_snapshot, METH_FASTCALL,
      "snapshot(verify): (bytes, time_ns, states or None, stale records or None)."},

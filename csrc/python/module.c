@@ -129,6 +129,12 @@ static PyObject *layout_report(PyObject *self, PyObject *unused)
                          (Py_ssize_t)nds_kind_size(NDS_KIND_PROCESS_INFO_EXT), nc);
 }
 
+static PyObject *totals_layout(PyObject *self, PyObject *unused)
+{
+    (void)self, (void)unused;
+    return Py_BuildValue("(iiii)", NDS_TOTALS_WORDS, NDS_TOTALS_ND, NDS_TOTALS_TALLIES, NDS_TALLY_PAIRS);
+}
+
 /* ---- the step hook of kill tests ---- */
 
 static PyObject *step_hook;
@@ -158,6 +164,7 @@ static PyMethodDef functions[] = {
     {"record_hash", record_hash, METH_O, "FNV-1a-32 of a record with its hash word taken as zero."},
     {"stamp", stamp, METH_VARARGS, "stamp(kind, record): the record with its hash in place."},
     {"layout_report", layout_report, METH_NOARGS, "Offsets and sizes as compiled."},
+    {"totals_layout", totals_layout, METH_NOARGS, "(words, first device counter, first tally, pairs of a tally)."},
     {"set_step_hook", set_step_hook, METH_O, "Call this with the name of each step inside publish (tests)."},
     {NULL, NULL, 0, NULL},
 };
@@ -173,7 +180,7 @@ PyMODINIT_FUNC PyInit__core(void)
         return NULL;
     if (add_lock_types(m) || add_mapping_types(m) || add_counter_types(m) || add_snapshot_types(m) ||
         PyModule_AddFunctions(m, mapping_functions) || PyModule_AddFunctions(m, lock_functions) ||
-        PyModule_AddFunctions(m, snapshot_functions) || PyModule_AddFunctions(m, bench_methods)) {
+        PyModule_AddFunctions(m, snapshot_functions) || PyModule_AddFunctions(m, kernel_functions) || PyModule_AddFunctions(m, bench_methods)) {
         Py_DECREF((PyObject *)m);
         return NULL;
     }

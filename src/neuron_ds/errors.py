@@ -142,6 +142,24 @@ class SlotsFull(NeuronDSError):
     code = _errno.ENOMEM
 
 
+class StillOwned(NeuronDSError):
+    """A process still publishes on the device (EBUSY)."""
+
+    code = _errno.EBUSY
+
+
+class DeviceBusy(NeuronDSError):
+    """As many processes as the driver lets in have the device open; monitors take places too (EBUSY)."""
+
+    code = _errno.EBUSY
+
+
+class NotSupported(NeuronDSError):
+    """This driver cannot do that (EOPNOTSUPP)."""
+
+    code = _errno.EOPNOTSUPP
+
+
 class ProducerGone(NeuronDSError, ProcessLookupError):
     """The producer released its slab or died; the slab may belong to another by now (ESRCH)."""
 

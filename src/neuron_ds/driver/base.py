@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from neuron_ds._core import Mapping
+from neuron_ds.driver.totals import DeviceTotals
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +41,14 @@ class DeviceProperties:
 class Owner:
     """A taken slot of a device.
 
-    alive: whether its producer still lives; None where the driver cannot tell. pid: in its owner's pid namespace.
-    foreign: that namespace is not ours, so the pid means nothing here. age_s: seconds since it was acquired.
-    state: "owned" or "closing" (a release in progress, or cut short).
+    slot: None where the driver does not tell. alive: whether its producer still lives; None where the driver cannot
+    tell. pid: in its owner's pid namespace. foreign: that namespace is not ours, so the pid means nothing here.
+    age_s: seconds since it was acquired. state: "owned", "closing" (a release in progress, or cut short), or
+    "attached" (has the device open, owns no slab).
     """
 
     device: int
-    slot: int
+    slot: int | None
     pid: int
     alive: bool | None
     foreign: bool = False
@@ -83,7 +85,7 @@ class Driver(Protocol):
         """What the device is. Raises NoDevice."""
 
     def acquire(self, device: int) -> Lease:
-        """The calling process's own slab, writable; the same one again on a second call. Raises SlotsFull (ENOMEM)."""
+        """The calling process's own slab, writable; the same again on a second call. Raises SlotsFull (ENOMEM)."""
 
     def release(self, lease: Lease) -> None:
         """Kill every handle on the lease; give the slab back if it is a producer's and still ours."""
@@ -93,3 +95,9 @@ class Driver(Protocol):
 
     def owners(self, device: int) -> list[Owner]:
         """The taken slots of a device, by slot."""
+
+    def totals(self, device: int) -> DeviceTotals:
+        """What all processes of the device ever counted, the living included. Raises TableBusy."""
+
+    def reset(self, device: int) -> None:
+        """Start the totals from zero. Raises StillOwned (EBUSY) while an owner lives."""

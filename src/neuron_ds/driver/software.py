@@ -19,6 +19,7 @@ from neuron_ds.driver import directory as d
 from neuron_ds.driver import table as t
 from neuron_ds.driver.base import DeviceProperties, Lease, Owner
 from neuron_ds.driver.steps import step
+from neuron_ds.driver.totals import DeviceTotals
 from neuron_ds.errors import (
     AmbiguousPid,
     BadIndex,
@@ -27,6 +28,7 @@ from neuron_ds.errors import (
     NoSlab,
     ProducerGone,
     SlotsFull,
+    StillOwned,
     TableBusy,
 )
 from neuron_ds.layout import SLAB_SIZE, SLOTS_PER_DEVICE
@@ -66,6 +68,24 @@ class _Slabs:
         slab.zero(1, SLAB_SIZE // 8 - 1)
         slab.close()
 
+    def zero_totals(self, copy: int) -> None:
+        self._device.totals.zero(copy * d.TOTALS_WORDS, d.TOTALS_WORDS)
+
+
+class _Totals:
+    """The totals and slabs of a device as an observer reads them."""
+
+    def __init__(self, device: _Device) -> None:
+        self._totals, self._holder = device.totals, device.owners.holder
+        self._slabs = _core.map(device.slabs_fd, 0, d.FILE_SIZES[d.SLABS], False, (device.device, None, None))
+
+    def copy(self, active: int) -> bytearray:
+        return bytearray(self._totals.copy(active * d.TOTALS_WORDS, d.TOTALS_WORDS))
+
+    def add(self, totals: bytearray, slot: int) -> None:
+        alive = self._holder(slot) is not None  # the gauges of the dead are nobody's memory any more
+        self._slabs.add_to(totals, slot * SLAB_SIZE // 8, alive)
+
 
 class _Device:
     """What this process knows of one device directory."""
@@ -90,6 +110,7 @@ class _Device:
         finally:
             os.close(fd)
         self.rules = t.SlotTable(self.table, _Locks(self.owners), _Slabs(self), step)
+        self._observed: _Totals | None = None
         self.mutex = _thread.allocate_lock()
         self.lease: Lease | None = None  # this process's own slab
         self.abandoned: list[tuple[int, int]] = []  # (slot, generation) that a close could not give back in time
@@ -109,6 +130,17 @@ class _Device:
 
     def map_slab(self, slot: int, *, write: bool, pid: int | None = None) -> _core.Mapping:
         return _core.map(self.slabs_fd, slot * SLAB_SIZE, SLAB_SIZE, write, (self.device, pid, slot))
+
+    def read_totals(self) -> DeviceTotals:
+        """The device's totals. Raises TableBusy if the table never held still."""
+        if self._observed is None:
+            self._observed = _Totals(self)
+        words = t.read_totals(self.table, self._observed)
+        if words is None:
+            raise TableBusy(
+                "slots change hands faster than the totals can be read; try again", device=self.device, path=self.path
+            )
+        return DeviceTotals.from_words(self.device, words)
 
     def is_current(self) -> bool:
         """Whether the path still leads to the directory that is mapped here."""
@@ -390,6 +422,20 @@ class SoftwareDriver:
                 if view.state != t.FREE:
                     result.append(_owner(dev, view, now, own))
         return result
+
+    # --- totals ------------------------------------------------------------------------------------------------------
+
+    def totals(self, device: int) -> DeviceTotals:
+        """Of the first directory that has the device: totals of several hosts' directories don't add up."""
+        return self._readable(device)[0].read_totals()
+
+    def reset(self, device: int) -> None:
+        root, told = self.roots()[0]
+        dev = self._device(root, told, device, produce=True)
+        with dev.locked() as rules:
+            if not rules.reset():
+                living = ", ".join(str(o.pid) for o in self.owners(device) if o.path == dev.path)
+                raise StillOwned(f"process {living} still publishes; end it first", device=device, path=dev.path)
 
 
 def _owner(dev: _Device, view: t.SlotView, now: int, namespace: int) -> Owner:

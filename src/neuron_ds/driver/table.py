@@ -123,6 +123,9 @@ class Slabs(Protocol):
     def zero(self, slot: int, /) -> None:
         """The slab's header, then the rest of it."""
 
+    def zero_totals(self, copy: int, /) -> None:
+        """One copy of the totals, the one that does not count."""
+
 
 # --- Rules that only look -------------------------------------------------------------------------------------------
 
@@ -161,6 +164,31 @@ def read_slot(words: Words, slot: int) -> SlotView:
 
 def _view(slot: int, part: Sequence[int]) -> SlotView:
     return SlotView(slot, part[S_WORD], part[S_TICK], OwnerWords(*(part[i] for i in OWNER_WORDS)))
+
+
+class TotalsSource(Protocol):
+    """The two copies of the totals and the slabs behind them, for an observer."""
+
+    def copy(self, active: int, /) -> bytearray:
+        """A private copy of the totals that count."""
+
+    def add(self, totals: bytearray, slot: int, /) -> None:
+        """Add what a slab that is not yet counted holds."""
+
+
+def read_totals(words: Words, source: TotalsSource, attempts: int = 64) -> bytearray | None:
+    """Released and living slabs summed, each exactly once, without a lock. None if the table never held still."""
+    for _ in range(attempts):
+        commit = words.load(W_COMMIT)
+        slots = words.load_many(W_SLOTS, SLOTS_PER_DEVICE, SLOT_STRIDE)
+        _, active, pending = Commit.unpack(commit)
+        totals = source.copy(active)
+        for slot, word in enumerate(slots):
+            if split_slot_word(word)[1] != FREE and slot != pending:
+                source.add(totals, slot)
+        if words.load_many(W_SLOTS, SLOTS_PER_DEVICE, SLOT_STRIDE) == slots and words.load(W_COMMIT) == commit:
+            return totals
+    return None
 
 
 # --- Rules that change the table ------------------------------------------------------------------------------------
@@ -222,6 +250,19 @@ class SlotTable:
         self._close(slot, generation)
         self._locks.drop(slot)
         self._step("release.unlocked")
+        return True
+
+    def reset(self) -> bool:
+        """Start the totals from zero. False, and nothing touched, while an owner lives."""
+        states = self._words.load_many(W_SLOTS, SLOTS_PER_DEVICE, SLOT_STRIDE)
+        if any(split_slot_word(word)[1] != FREE for word in states):
+            return False
+        commit = Commit.unpack(self._words.load(W_COMMIT))
+        other = 1 - commit.active
+        self._slabs.zero_totals(other)
+        self._step("reset.zeroed")
+        self._words.store(W_COMMIT, Commit(commit.sequence + 1, other, None).pack())
+        self._step("reset.committed")
         return True
 
     # The steps of a release, numbered as in docs/driver.md. A process killed before 3 leaves a CLOSING slot that is not
