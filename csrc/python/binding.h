@@ -37,6 +37,9 @@ typedef struct Mapping {
     uint64_t guard_value;
     LockFile *guard_lock;
     uint64_t guard_byte;
+    /* The same with the kernel driver: the process still owns the slab at this offset. guard_pid 0: none. */
+    int guard_fd, guard_pid, guard_pidfd;
+    uint64_t guard_offset;
 } Mapping;
 
 typedef struct {
@@ -57,6 +60,7 @@ extern PyMethodDef bench_methods[];
 extern PyMethodDef mapping_functions[];
 extern PyMethodDef lock_functions[];
 extern PyMethodDef snapshot_functions[];
+extern PyMethodDef kernel_functions[];
 
 /* A new exception object of neuron_ds.errors, or NULL with another exception set. */
 PyObject *make_error(const Mapping *m, int reason, const char *detail);
@@ -101,6 +105,9 @@ PyObject *new_counter(Mapping *m, nds_word *word, int core, unsigned counter);
 PyObject *new_core(Mapping *m, unsigned core);
 
 PyObject *mapping_snapshot(Mapping *m, PyObject *const *args, Py_ssize_t n);
+PyObject *mapping_guard_kernel(Mapping *m, PyObject *args);
+int check_guard_kernel(const Mapping *m);
+void drop_guard_kernel(Mapping *m);
 PyObject *mapping_read_record(Mapping *m, PyObject *arg);
 
 #endif

@@ -40,7 +40,7 @@ static int header_reason(const struct shot *s)
 {
     uint64_t header;
     memcpy(&header, s->copy, sizeof header);
-    return s->m->guard_table && header == 0 ? REASON_GONE : 0;
+    return (s->m->guard_table || s->m->guard_pid) && header == 0 ? REASON_GONE : 0;
 }
 
 static void take(struct shot *s, bool verify)

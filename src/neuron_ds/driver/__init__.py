@@ -13,23 +13,30 @@ _cache: dict[str, Driver] = {}
 
 
 def get_driver(name: str | None = None) -> Driver:
-    """The driver of this name, else of NEURON_DS_DRIVER, else the software driver.
+    """The driver of this name, else of NEURON_DS_DRIVER: software, kernel, or auto, which is the default.
 
-    Other names are looked up in the entry-point group ``neuron_ds.drivers``. Raises NoDriver (ENODEV).
+    auto takes the kernel driver where a device node exists, else the software driver; a node that can't be opened is
+    an error then, never a reason to look elsewhere. Other names are looked up in the entry-point group
+    ``neuron_ds.drivers``. Raises NoDriver (ENODEV).
     """
     name = name or os.environ.get("NEURON_DS_DRIVER") or "auto"
-    if name in ("auto", "software"):
-        name = "software"
-    if name not in _cache:
-        _cache[name] = _load(name)
-    return _cache[name]
+    key = name if name != "auto" else f"auto:{os.environ.get('NEURON_DS_DEV', '')}"
+    if key not in _cache:
+        _cache[key] = _load(name)
+    return _cache[key]
 
 
 def _load(name: str) -> Driver:
+    if name in ("auto", "kernel"):
+        from neuron_ds.driver import kernel
+
+        if name == "kernel" or kernel.node_numbers():
+            return _cache.setdefault("kernel", kernel.KernelDriver())
+        name = "software"
     if name == "software":
         from neuron_ds.driver.software import SoftwareDriver
 
-        return SoftwareDriver()
+        return _cache.setdefault("software", SoftwareDriver())
     from importlib.metadata import entry_points
 
     found = {e.name: e for e in entry_points(group="neuron_ds.drivers")}
