@@ -1,0 +1,64 @@
+"""Where simulated processes publish: the software driver unless somebody asks for another by name.
+
+Made-up numbers on real hardware would mislead whoever watches it, so an environment that names another driver is an
+error here and not an instruction. This module makes devices; it starts no process.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+
+from neuron_ds.driver import DeviceProperties, get_driver
+from neuron_ds.driver.directory import DEFAULT_TYPE, PRESETS
+from neuron_ds.driver.software import SoftwareDriver
+from neuron_ds.errors import BadIndex, BadValue, NoDriver
+from neuron_ds.simulate.models import CoreId
+
+__all__ = ["DEFAULT_TYPE", "DRIVER_VARIABLE", "SOFTWARE", "driver_name", "prepare", "preset"]
+
+SOFTWARE = "software"
+DRIVER_VARIABLE = "NEURON_DS_DRIVER"
+
+
+def driver_name(asked: str | None, environ: Mapping[str, str] | os._Environ[str] = os.environ) -> str:
+    """The driver to publish with. Raises NoDriver (ENODEV) if the environment names another and nobody asked for it."""
+    if asked is not None:
+        return asked
+    named = environ.get(DRIVER_VARIABLE) or "auto"
+    if named not in ("auto", SOFTWARE):
+        raise NoDriver(
+            f"{DRIVER_VARIABLE} names the driver {named!r}, and simulated numbers belong to the software driver; "
+            f"unset the variable, or ask for that driver by name if you mean it"
+        )
+    return SOFTWARE
+
+
+def prepare(devices: Mapping[int, str], cores: Iterable[CoreId], driver: str, directory: str | None) -> None:
+    """Make the devices (number: type) where the software driver is to have them, and see that the cores exist.
+
+    Devices that are there already stay as they are. Raises what ``SoftwareDriver.probe`` raises, NoDevice, and BadIndex
+    (EINVAL) for a core that the device which is there does not have.
+    """
+    found: dict[int, DeviceProperties] = {}
+    for device, type in devices.items():
+        if driver == SOFTWARE:
+            found[device] = SoftwareDriver(directory).probe(device, type=type)
+        else:
+            found[device] = get_driver(driver).properties(device)
+    for device, core in cores:
+        there = found[device]
+        if there.cores is not None and core >= there.cores:
+            raise BadIndex(
+                f"core {core} does not exist; the device that is there is of type {there.type} and has {there.cores} "
+                "physical cores: plan for that, or use another directory (NEURON_DS_DIR)",
+                device=device,
+            )
+
+
+def preset(type: str) -> tuple[int, int]:
+    """Physical cores of a device of this type, and how many of them are a logical one. Raises BadValue (EINVAL)."""
+    if type not in PRESETS:
+        raise BadValue(f"device type {type!r} is unknown; it is one of {', '.join(PRESETS)}")
+    _, cores, _, logical = PRESETS[type]
+    return cores, logical
