@@ -1,7 +1,7 @@
 """What there is to see: the devices and who publishes on them, as values for people and scripts.
 
 It asks a driver and attaches to each owner for a moment to learn its tag. It knows nothing of how the answers are
-printed, and nothing it meets makes it fail: what cannot be read says so in its own place.
+printed, and nothing it meets makes ``survey`` fail: what cannot be read says so in its own place.
 """
 
 from __future__ import annotations
@@ -11,7 +11,11 @@ from dataclasses import dataclass
 from neuron_ds.datastore import attach
 from neuron_ds.driver import DeviceProperties, Driver, Owner, get_driver
 from neuron_ds.errors import NeuronDSError
-from neuron_ds.records import Version
+from neuron_ds.layout import SLOTS_PER_DEVICE
+from neuron_ds.records import Version, printable
+
+#: How much of a command is shown where not all of it is asked for.
+COMMAND_LIMIT = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +27,21 @@ class Process:
     runtime_version: Version | None
     command: str | None
     error: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceListing:
+    """One device and its taken slots. ``error`` tells why the device could not be read, "" if it could."""
+
+    device: int
+    properties: DeviceProperties | None
+    processes: list[Process]
+    error: str
+
+    @property
+    def slots_used(self) -> int:
+        """Taken slots; a process that merely has the device open takes none."""
+        return sum(p.owner.state != "attached" for p in self.processes)
 
 
 def devices(driver: Driver | None = None) -> list[DeviceProperties]:
@@ -37,9 +56,18 @@ def owners(device: int, driver: Driver | None = None) -> list[Owner]:
 
 
 def processes(device: int, driver: Driver | None = None) -> list[Process]:
-    """The taken slots of a device with tag, version and command of each owner."""
+    """The taken slots of a device with tag, version and command of each owner. Raises NoDevice (ENODEV)."""
     driver = driver or get_driver()
     return [_process(owner, driver) for owner in driver.owners(device)]
+
+
+def survey(driver: Driver | None = None) -> list[DeviceListing]:
+    """All devices with their processes; one that can't be read doesn't hide the others.
+
+    Raises only where the devices can't even be counted: AccessDenied, UnsafeDirectory, NoDriver.
+    """
+    driver = driver or get_driver()
+    return [_device(device, driver) for device in driver.devices()]
 
 
 def command_line(pid: int) -> str | None:
@@ -51,13 +79,91 @@ def command_line(pid: int) -> str | None:
         return None
 
 
+def shorten(text: str, limit: int = COMMAND_LIMIT) -> str:
+    """At most ``limit`` characters, the last three of them dots where something was left out."""
+    return text if len(text) <= limit else text[: limit - 3] + "..."
+
+
+def _device(device: int, driver: Driver) -> DeviceListing:
+    try:
+        return DeviceListing(device, driver.properties(device), processes(device, driver), "")
+    except NeuronDSError as e:
+        return DeviceListing(device, None, [], str(e))
+    except OSError as e:
+        return DeviceListing(device, None, [], f"device {device}: {e.strerror}")
+
+
 def _process(owner: Owner, driver: Driver) -> Process:
-    command = None if owner.foreign or not owner.alive else command_line(owner.pid)
-    if not owner.alive:
-        return Process(owner, None, None, command, "its producer died; the next publish recovers the slot")
+    if owner.alive is False:
+        return Process(owner, None, None, None, "its producer died; the next publish recovers the slot")
+    command = None if owner.foreign else command_line(owner.pid)
+    if owner.state == "attached":
+        return Process(owner, None, None, command, "has the device open, publishes nothing")
     try:
         with attach(owner.pid, owner.device, slot=owner.slot, driver=driver) as reader:
             snapshot = reader.snapshot()
             return Process(owner, snapshot.tag, snapshot.runtime_version, command, "")
     except NeuronDSError as e:
         return Process(owner, None, None, command, e.message)
+
+
+# --- For scripts: the shape of neuron-ls -j -----------------------------------------------------------------------
+
+
+def to_neuron_ls(listing: list[DeviceListing], *, wide: bool = False) -> list[dict[str, object]]:
+    """The listing as ``neuron-ls -j`` gives it, with some keys of our own behind; commands cut unless ``wide``.
+
+    NeuronCores are counted as users count them, logical ones, numbered through over the devices. What a driver can't
+    know is "" or null.
+    """
+    entries: list[dict[str, object]] = []
+    first_core = 0
+    for item in listing:
+        properties = item.properties
+        cores = properties.logical_cores if properties else None
+        ids = None if cores is None else list(range(first_core, first_core + cores))
+        first_core += cores or 0
+        entry: dict[str, object] = {
+            "neuron_device": item.device,
+            "bdf": "",
+            "cpu_affinity": "",
+            "numa_node": "",
+            "connected_to": None,
+            "nc_count": cores,
+            "memory_size": properties.memory_bytes if properties else None,
+            "neuroncore_ids": ids,
+            "neuron_processes": [_process_entry(p, wide) for p in item.processes],
+            "slots": SLOTS_PER_DEVICE,
+            "slots_used": item.slots_used,
+        }
+        if properties:
+            entry |= {
+                "type": properties.type,
+                "name": None if properties.name is None else printable(properties.name),
+                "physical_nc_count": properties.cores,
+                "logical_neuroncore_config": properties.logical_config,
+                "path": printable(properties.path),
+            }
+        if item.error:
+            entry["error"] = printable(item.error)
+        entries.append(entry)
+    return entries
+
+
+def _process_entry(process: Process, wide: bool) -> dict[str, object]:
+    owner = process.owner
+    command = printable(process.command or "")
+    entry: dict[str, object] = {
+        "pid": owner.pid,
+        "command": command if wide else shorten(command),
+        "neuron_runtime_version": str(process.runtime_version or ""),
+        "slot": owner.slot,
+        "tag": None if process.tag is None else printable(process.tag),
+        "age_s": owner.age_s,
+        "alive": owner.alive,
+        "state": owner.state,
+        "other_pid_namespace": owner.foreign,
+    }
+    if process.error:
+        entry["error"] = printable(process.error)
+    return entry
