@@ -142,7 +142,7 @@ enum nds_kind { NDS_KIND_MODEL_NODE, NDS_KIND_PROCESS_INFO, NDS_KIND_PROCESS_INF
 
 static inline enum nds_kind nds_record_kind(unsigned record)
 {
-    return record < NDS_MAX_MODELS              ? NDS_KIND_MODEL_NODE
+    return record < NDS_MAX_MODELS             ? NDS_KIND_MODEL_NODE
            : record == NDS_RECORD_PROCESS_INFO ? NDS_KIND_PROCESS_INFO
                                                : NDS_KIND_PROCESS_INFO_EXT;
 }
@@ -196,12 +196,15 @@ unsigned nds_records_verify(const void *copy, uint8_t state[NDS_RECORDS], struct
 /* Second look, after the pause: re-reads every NDS_TORN record from the live blob into the copy. What matches now
  * becomes NDS_RETRIED, what went away NDS_UNPUBLISHED, else NDS_STALE where `last` has a copy of the same use of
  * the slot, else NDS_TORN stays. Returns the number of stale records. */
-unsigned nds_records_verify_again(const void *blob, void *copy, uint8_t state[NDS_RECORDS],
-                                  struct nds_last_good *last);
+unsigned nds_records_verify_again(const void *blob, void *copy, uint8_t state[NDS_RECORDS], struct nds_last_good *last);
 
 /* One record by number: two reads at most, 200 us apart, also when it is unpublished. Returns an nds_state
  * (never NDS_ABSENT) with the record in `bytes` unless it is NDS_UNPUBLISHED or NDS_TORN. */
 enum nds_state nds_record_read(const void *blob, unsigned record, void *bytes);
+
+/* What a reader makes of one record read by number: a good one is remembered in `last`, and for a torn one the earlier
+ * copy of the same use of the slot is put into `bytes`, if there is one, and NDS_STALE returned. */
+enum nds_state nds_record_settle(struct nds_last_good *last, unsigned record, enum nds_state state, void *bytes);
 
 #define NDS_RECORD_PAUSE_US 200
 #define NDS_HEADER_PAUSE_US 500

@@ -9,8 +9,8 @@
 
 /* Declared with a pointer-sized argument, whatever the structure behind the pointer is. */
 #define NDS_IOCTL_ALL_APPS_INFO _IOR('N', 7, void *)
-#define NDS_IOCTL_ACQUIRE _IOR('N', 71, void *)
-#define NDS_IOCTL_RELEASE _IOR('N', 72, void *)
+#define NDS_IOCTL_ACQUIRE       _IOR('N', 71, void *)
+#define NDS_IOCTL_RELEASE       _IOR('N', 72, void *)
 
 struct nds_ioctl_slab {
     int32_t pid; /* in: 0 for one's own, else whose */

@@ -36,8 +36,8 @@ static uint64_t *live_alloc(void)
             free(page);
             return NULL;
         }
-        void *words = mmap(NULL, LIVE_PER_PAGE * sizeof(uint64_t), PROT_READ | PROT_WRITE,
-                           MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        void *words =
+            mmap(NULL, LIVE_PER_PAGE * sizeof(uint64_t), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         if (words == MAP_FAILED || madvise(words, LIVE_PER_PAGE * sizeof(uint64_t), MADV_WIPEONFORK) != 0) {
             if (words != MAP_FAILED)
                 munmap(words, LIVE_PER_PAGE * sizeof(uint64_t));

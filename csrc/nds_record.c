@@ -37,8 +37,7 @@ static size_t record_size(unsigned record)
 /* ---- hash ---- */
 
 /* The state of the hash behind the four zero bytes that stand for the hash word. */
-static const uint32_t behind_hash_word =
-    NDS_FNV_BASIS * NDS_FNV_PRIME * NDS_FNV_PRIME * NDS_FNV_PRIME * NDS_FNV_PRIME;
+static const uint32_t behind_hash_word = NDS_FNV_BASIS * NDS_FNV_PRIME * NDS_FNV_PRIME * NDS_FNV_PRIME * NDS_FNV_PRIME;
 
 uint32_t nds_fnv1a(const void *bytes, size_t n)
 {
@@ -244,8 +243,7 @@ unsigned nds_records_verify(const void *copy, uint8_t state[NDS_RECORDS], struct
     return torn;
 }
 
-unsigned nds_records_verify_again(const void *blob, void *copy, uint8_t state[NDS_RECORDS],
-                                  struct nds_last_good *last)
+unsigned nds_records_verify_again(const void *blob, void *copy, uint8_t state[NDS_RECORDS], struct nds_last_good *last)
 {
     unsigned stale = 0;
     uint64_t bitmap = nds_load(words(blob, NDS_MODEL_BITMAP_OFFSET));
@@ -285,6 +283,19 @@ enum nds_state nds_record_read(const void *blob, unsigned record, void *bytes)
             return zero ? NDS_UNPUBLISHED : NDS_TORN;
         nds_pause_us(NDS_RECORD_PAUSE_US);
     }
+}
+
+enum nds_state nds_record_settle(struct nds_last_good *last, unsigned record, enum nds_state state, void *bytes)
+{
+    if (state == NDS_EXACT || state == NDS_RETRIED) {
+        remember(last, record, bytes);
+    } else if (state != NDS_TORN) {
+        forget(last, record);
+    } else if (remembered(last, record)) {
+        memcpy(bytes, last->bytes + nds_record_offset(record), record_size(record));
+        return NDS_STALE;
+    }
+    return state;
 }
 
 void nds_pause_us(unsigned us)

@@ -20,14 +20,12 @@ enum reason {
 };
 
 typedef struct {
-    PyObject_HEAD
-    struct nds_lock_file *file; /* NULL once closed */
+    PyObject_HEAD struct nds_lock_file *file; /* NULL once closed */
     PyObject *path;
 } LockFile;
 
 typedef struct Mapping {
-    PyObject_HEAD
-    struct nds_mapping map;
+    PyObject_HEAD struct nds_mapping map;
     PyObject *label;            /* (device, pid, slot) for errors, or NULL */
     struct nds_last_good *last; /* a reader's last consistent records, once it verified any */
     unsigned sleepers;          /* calls that hold the mapping with the GIL released */
@@ -43,8 +41,7 @@ typedef struct Mapping {
 } Mapping;
 
 typedef struct {
-    PyObject_HEAD
-    unsigned char *base;
+    PyObject_HEAD unsigned char *base;
     Py_ssize_t slabs;
     Py_ssize_t exports; /* buffers somebody holds */
     bool busy;          /* a pass is writing into it */
@@ -70,6 +67,9 @@ PyObject *raise_error(const Mapping *m, int reason, const char *detail);
 PyObject *raise_dead(const Mapping *m);
 int dead_reason(const Mapping *m);
 
+/* The rest of as_u64, out of the hot path's way: what PyLong_AsLongAndOverflow did not give as 0 or more. */
+int as_large_u64(PyObject *o, long v, int overflow, uint64_t *out);
+
 /* An int from 0 to 2^64 - 1; returns -1 with an exception set otherwise. */
 static inline int as_u64(PyObject *o, uint64_t *out)
 {
@@ -79,16 +79,7 @@ static inline int as_u64(PyObject *o, uint64_t *out)
         *out = (uint64_t)v;
         return 0;
     }
-    if (overflow > 0) {
-        PyObject *number = PyNumber_Index(o);
-        *out = number ? PyLong_AsUnsignedLongLong(number) : (uint64_t)-1;
-        Py_XDECREF(number);
-        return *out == (uint64_t)-1 && PyErr_Occurred() ? -1 : 0;
-    }
-    if (!overflow && v == -1 && PyErr_Occurred())
-        return -1;
-    PyErr_SetString(PyExc_OverflowError, "the words of a slab are unsigned: 0 to 2**64 - 1");
-    return -1;
+    return as_large_u64(o, v, overflow, out);
 }
 
 /* The same as converters of PyArg_ParseTuple, whose own "K" and "I" silently wrap around. */

@@ -2,8 +2,7 @@
 #include "binding.h"
 
 typedef struct {
-    PyObject_HEAD
-    nds_word *word;
+    PyObject_HEAD nds_word *word;
     uint64_t *live;
     Mapping *mapping;
     int core; /* -1 for a counter of the device */
@@ -138,15 +137,17 @@ static PyType_Slot counter_slots[] = {
 };
 
 static PyType_Spec counter_spec = {
-    "neuron_ds._core.Counter", sizeof(Counter), 0,
-    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, counter_slots,
+    "neuron_ds._core.Counter",
+    sizeof(Counter),
+    0,
+    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    counter_slots,
 };
 
 /* ---- Core: what touches several counters of one core in one call ---- */
 
 typedef struct {
-    PyObject_HEAD
-    struct nds_core_words words;
+    PyObject_HEAD struct nds_core_words words;
     uint64_t *live;
     Mapping *mapping;
     unsigned core;
@@ -172,35 +173,48 @@ static void core_dealloc(Core *c)
     Py_DECREF(type);
 }
 
+/* execution_ended(status, busy_us, macs, device_us, total_us, nc_us, cc_us, error_class, software_error) */
 enum { ARG_STATUS, ARG_BUSY, ARG_MACS, ARG_LATENCY, ARG_CLASS = ARG_LATENCY + NDS_EXEC_LATENCIES, ARG_SOFTWARE, ARGS };
 
-static PyObject *core_execution_ended(Core *c, PyObject *const *args, Py_ssize_t n)
+struct arguments {
+    PyObject *const *at;
+    Py_ssize_t count;
+};
+
+static inline bool given(const struct arguments *args, Py_ssize_t i)
 {
-    uint64_t v[ARGS] = {0};
+    return i < args->count && args->at[i] != Py_None;
+}
+
+/* An argument that is not given leaves its field alone. */
+static inline int take(const struct arguments *args, Py_ssize_t i, uint64_t *field)
+{
+    return given(args, i) ? as_u64(args->at[i], field) : 0;
+}
+
+static inline int take_latency(const struct arguments *args, unsigned which, struct nds_execution *e)
+{
+    if (given(args, ARG_LATENCY + which))
+        e->latencies_set |= 1u << which;
+    return take(args, ARG_LATENCY + which, &e->latency_us[which]);
+}
+
+static PyObject *core_execution_ended(Core *c, PyObject *const *at, Py_ssize_t n)
+{
+    const struct arguments args = {at, n};
     struct nds_execution e = {0};
     if (n < 1 || n > ARGS) {
         PyErr_SetString(PyExc_TypeError, "execution_ended takes from 1 to 9 arguments");
         return NULL;
     }
-    for (Py_ssize_t i = 0; i < n; i++) {
-        if (args[i] == Py_None)
-            continue;
-        if (as_u64(args[i], &v[i]) != 0)
-            return NULL;
-        if (i >= ARG_LATENCY && i < ARG_CLASS) {
-            e.latency_us[i - ARG_LATENCY] = v[i];
-            e.latencies_set |= 1u << (i - ARG_LATENCY);
-        }
-    }
+    /* Line by line, not in a loop over a table: the parsing is half of this call. */
+    if (take(&args, ARG_STATUS, &e.status) || take(&args, ARG_BUSY, &e.busy_us) || take(&args, ARG_MACS, &e.macs) ||
+        take_latency(&args, NDS_EXEC_DEVICE_US, &e) || take_latency(&args, NDS_EXEC_TOTAL_US, &e) ||
+        take_latency(&args, NDS_EXEC_NC_US, &e) || take_latency(&args, NDS_EXEC_CC_US, &e) ||
+        take(&args, ARG_CLASS, &e.error_class) || take(&args, ARG_SOFTWARE, &e.software_error))
+        return NULL;
     if (!WRITABLE(c))
         return raise_dead(c->mapping);
-    /* A number too large for an index stays too large. */
-#define INDEX(x) ((x) < NDS_NC_COUNTERS ? (unsigned)(x) : NDS_NC_COUNTERS)
-    e.status = INDEX(v[ARG_STATUS]);
-    e.busy_us = v[ARG_BUSY];
-    e.macs = v[ARG_MACS];
-    e.error_class = INDEX(v[ARG_CLASS]);
-    e.software_error = INDEX(v[ARG_SOFTWARE]);
     if (nds_execution_ended(&c->words, &e) != 0)
         return raise_error(c->mapping, REASON_BAD_INDEX,
                            "no such execution status, or an error class or subtype that does not go with it");
@@ -248,8 +262,7 @@ static PyType_Slot core_slots[] = {
 };
 
 static PyType_Spec core_spec = {
-    "neuron_ds._core.Core", sizeof(Core), 0,
-    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, core_slots,
+    "neuron_ds._core.Core", sizeof(Core), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, core_slots,
 };
 
 int add_counter_types(PyObject *module)

@@ -128,8 +128,7 @@ static PyType_Slot lock_slots[] = {
 };
 
 static PyType_Spec lock_spec = {
-    "neuron_ds._core.LockFile", sizeof(LockFile), 0,
-    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, lock_slots,
+    "neuron_ds._core.LockFile", sizeof(LockFile), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, lock_slots,
 };
 
 static PyObject *process_epoch(PyObject *self, PyObject *unused)

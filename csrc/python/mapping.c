@@ -42,7 +42,7 @@ static void mapping_dealloc(Mapping *m)
         nds_mapping_free(&m->map);
     PyMem_Free(m->last);
     drop_guard_kernel(m);
-    Py_XDECREF(m->label);
+
     Py_XDECREF((PyObject *)m->guard_table);
     Py_XDECREF((PyObject *)m->guard_lock);
     PyObject_Free(m);
@@ -55,8 +55,7 @@ static PyObject *mapping_close(Mapping *m, PyObject *unused)
     (void)unused;
     nds_mapping_kill(&m->map);
     while (m->sleepers && !nds_forked(&m->map)) {
-        Py_BEGIN_ALLOW_THREADS
-        usleep(50);
+        Py_BEGIN_ALLOW_THREADS usleep(50);
         Py_END_ALLOW_THREADS
     }
     nds_unmap(&m->map);
@@ -464,8 +463,11 @@ static PyType_Slot mapping_slots[] = {
 };
 
 static PyType_Spec mapping_spec = {
-    "neuron_ds._core.Mapping", sizeof(Mapping), 0,
-    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, mapping_slots,
+    "neuron_ds._core.Mapping",
+    sizeof(Mapping),
+    0,
+    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    mapping_slots,
 };
 
 PyMethodDef mapping_functions[] = {

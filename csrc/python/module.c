@@ -11,6 +11,20 @@ int as_index(PyObject *o, unsigned *out)
     return 0;
 }
 
+int as_large_u64(PyObject *o, long v, int overflow, uint64_t *out)
+{
+    if (overflow > 0) {
+        PyObject *number = PyNumber_Index(o);
+        *out = number ? PyLong_AsUnsignedLongLong(number) : (uint64_t)-1;
+        Py_XDECREF(number);
+        return *out == (uint64_t)-1 && PyErr_Occurred() ? -1 : 0;
+    }
+    if (!overflow && v == -1 && PyErr_Occurred())
+        return -1;
+    PyErr_SetString(PyExc_OverflowError, "the words of a slab are unsigned: 0 to 2**64 - 1");
+    return -1;
+}
+
 int u64_arg(PyObject *o, void *out)
 {
     return as_u64(o, out) == 0;
@@ -120,13 +134,12 @@ static PyObject *layout_report(PyObject *self, PyObject *unused)
     if (!nc)
         return NULL;
     size_t nd = (size_t)((unsigned char *)nds_nd_counter(blob, 0) - blob);
-    return Py_BuildValue("(nKnnnnnnnnN)", (Py_ssize_t)NDS_REQUIRED_SIZE, (unsigned long long)NDS_HEADER_WORD,
-                         (Py_ssize_t)(nd / 8), (Py_ssize_t)nds_record_offset(NDS_RECORD_PROCESS_INFO),
-                         (Py_ssize_t)NDS_MODEL_BITMAP_OFFSET, (Py_ssize_t)nds_record_offset(0),
-                         (Py_ssize_t)nds_record_offset(NDS_RECORD_PROCESS_INFO_EXT),
-                         (Py_ssize_t)nds_kind_size(NDS_KIND_MODEL_NODE),
-                         (Py_ssize_t)nds_kind_size(NDS_KIND_PROCESS_INFO),
-                         (Py_ssize_t)nds_kind_size(NDS_KIND_PROCESS_INFO_EXT), nc);
+    return Py_BuildValue(
+        "(nKnnnnnnnnN)", (Py_ssize_t)NDS_REQUIRED_SIZE, (unsigned long long)NDS_HEADER_WORD, (Py_ssize_t)(nd / 8),
+        (Py_ssize_t)nds_record_offset(NDS_RECORD_PROCESS_INFO), (Py_ssize_t)NDS_MODEL_BITMAP_OFFSET,
+        (Py_ssize_t)nds_record_offset(0), (Py_ssize_t)nds_record_offset(NDS_RECORD_PROCESS_INFO_EXT),
+        (Py_ssize_t)nds_kind_size(NDS_KIND_MODEL_NODE), (Py_ssize_t)nds_kind_size(NDS_KIND_PROCESS_INFO),
+        (Py_ssize_t)nds_kind_size(NDS_KIND_PROCESS_INFO_EXT), nc);
 }
 
 static PyObject *totals_layout(PyObject *self, PyObject *unused)
@@ -180,7 +193,8 @@ PyMODINIT_FUNC PyInit__core(void)
         return NULL;
     if (add_lock_types(m) || add_mapping_types(m) || add_counter_types(m) || add_snapshot_types(m) ||
         PyModule_AddFunctions(m, mapping_functions) || PyModule_AddFunctions(m, lock_functions) ||
-        PyModule_AddFunctions(m, snapshot_functions) || PyModule_AddFunctions(m, kernel_functions) || PyModule_AddFunctions(m, bench_methods)) {
+        PyModule_AddFunctions(m, snapshot_functions) || PyModule_AddFunctions(m, kernel_functions) ||
+        PyModule_AddFunctions(m, bench_methods)) {
         Py_DECREF((PyObject *)m);
         return NULL;
     }

@@ -1,0 +1,65 @@
+"""Fixtures that every room's tests share: the golden slabs, and a place for devices of the test's own."""
+
+import json
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from neuron_ds.driver import steps
+from neuron_ds.driver.software import SoftwareDriver
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+class Golden:
+    """The golden files, by their names in tests/golden without ending; its README says what each is."""
+
+    def path(self, name: str) -> Path:
+        return GOLDEN / f"{name}.bin"
+
+    def bytes(self, name: str) -> bytes:
+        return self.path(name).read_bytes()
+
+    def json(self, name: str) -> dict:
+        return json.loads((GOLDEN / f"{name}.json").read_text())
+
+
+@pytest.fixture(scope="session")
+def golden() -> Golden:
+    return Golden()
+
+
+@pytest.fixture
+def root() -> Iterator[str]:
+    """A path for a directory of devices that does not exist yet, in shared memory like the real ones."""
+    parent = tempfile.mkdtemp(prefix="neuron-ds-test-", dir="/dev/shm")
+    yield f"{parent}/devices"
+    shutil.rmtree(parent, ignore_errors=True)
+
+
+@pytest.fixture
+def driver(root: str) -> SoftwareDriver:
+    """The software driver over an empty directory of the test's own."""
+    return SoftwareDriver(root)
+
+
+@pytest.fixture
+def hook() -> Iterator[list]:
+    """A list of functions that are called with each named step of this process."""
+    calls: list = []
+    steps.set_hook(lambda name: [call(name) for call in list(calls)])
+    yield calls
+    steps.set_hook(None)
+
+
+@pytest.fixture
+def switching() -> Iterator[None]:
+    """Threads change places as often as they can."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
