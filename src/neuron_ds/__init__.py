@@ -18,6 +18,16 @@ from neuron_ds import _core, layout
 
 __version__ = "0.1.0"
 
+TYPE_CHECKING = False  # checkers take it for typing's own, which is not worth an import
+if TYPE_CHECKING:
+    from neuron_ds import errors
+    from neuron_ds.datastore import ModelHandle, Producer, Reader, attach, publish
+    from neuron_ds.errors import NeuronDSError
+    from neuron_ds.listing import devices, owners
+    from neuron_ds.records import ModelNode, ProcessInfo, ProcessInfoExt, Version
+    from neuron_ds.runtime import Runtime, Status
+    from neuron_ds.snapshot import RecordState, Snapshot
+
 # Where each public name lives; loaded on first use.
 _HOME = {
     "publish": "datastore",
@@ -32,7 +42,6 @@ _HOME = {
     "ProcessInfo": "records",
     "ProcessInfoExt": "records",
     "Version": "records",
-    "MemUsage": "records",
     "RecordState": "snapshot",
     "Runtime": "runtime",
     "Status": "runtime",
@@ -40,7 +49,6 @@ _HOME = {
 }
 
 __all__ = [
-    "MemUsage",
     "ModelHandle",
     "ModelNode",
     "NeuronDSError",
@@ -84,17 +92,19 @@ def _compare_layouts() -> None:
 _compare_layouts()
 
 
-def __getattr__(name: str) -> object:
-    from importlib import import_module
+if not TYPE_CHECKING:  # a checker reads the names above
 
-    if name == "errors":
-        return import_module("neuron_ds.errors")
-    home = _HOME.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.{home}"), name)
-    globals()[name] = value
-    return value
+    def __getattr__(name: str) -> object:
+        from importlib import import_module
+
+        if name == "errors":
+            return import_module("neuron_ds.errors")
+        home = _HOME.get(name)
+        if home is None:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = getattr(import_module(f"{__name__}.{home}"), name)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

@@ -17,12 +17,21 @@ from neuron_ds import _core, layout
 from neuron_ds._core import Counter
 from neuron_ds.driver import DeviceProperties, Driver, Lease, get_driver
 from neuron_ds.driver.steps import step
-from neuron_ds.errors import BadIndex, ModelsFull, NeuronDSError, ProducerGone
+from neuron_ds.errors import BadIndex, ModelsFull, NeuronDSError, ProducerGone, TornRecord
 from neuron_ds.records import ModelNode, ProcessInfo, ProcessInfoExt, Version
-from neuron_ds.snapshot import RECORD_PROCESS_INFO, RECORD_PROCESS_INFO_EXT, Snapshot, check_header
+from neuron_ds.snapshot import (
+    RECORD_PROCESS_INFO,
+    RECORD_PROCESS_INFO_EXT,
+    Origin,
+    RecordState,
+    Snapshot,
+    check_header,
+    header_error,
+)
 
 TAG_VARIABLE = "NEURON_PROCESS_TAG"
 HEADER_PAUSE_S = 500e-6
+_HEADER = layout.HEADER_WORD.to_bytes(8, "little")
 
 
 class CoreCounters:
@@ -74,6 +83,8 @@ class _Datastore:
 
     def __init__(self, driver: Driver, lease: Lease) -> None:
         self._driver, self._lease = driver, lease
+        self._origin = Origin(lease.device, lease.pid, lease.slot, lease.generation)
+        self._mapping, self._copy = lease.mapping, lease.mapping.snapshot
         self._cores: dict[int, CoreCounters] = {}
         self.nd = DeviceCounters(lease.mapping)
 
@@ -122,11 +133,22 @@ class _Datastore:
     def snapshot(self, *, verify: bool = True) -> Snapshot:
         """The slab now. With ``verify`` every record is checked against its hash, mismatches once more after 200 us.
 
+        Without it the slab is only copied: records are checked when somebody asks for one, and that its producer was
+        killed shows once the slot is recovered (``alive`` tells at once). It is never another's slab.
         Raises ProducerGone (ESRCH) if it is not its producer's any more, Closed, ForkedChild.
         """
+        raw, time_ns, states, stale = self._copy(verify)
+        if raw[:8] != _HEADER and (error := self._header_error(int.from_bytes(raw[:8], "little"))) is not None:
+            raise error
+        return Snapshot(raw, self._origin, time_ns, states, stale)
+
+    def _header_error(self, header: int) -> NeuronDSError | None:
         lease = self._lease
-        raw, time_ns, states, stale = lease.mapping.snapshot(verify)
-        return _snapshot(lease, raw, time_ns, states, stale)
+        if header == 0 and not lease.writable:
+            return ProducerGone(
+                "its slab has been zeroed; list the owners again", device=lease.device, pid=lease.pid, slot=lease.slot
+            )
+        return header_error(header, device=lease.device, pid=lease.pid, slot=lease.slot)
 
     def close(self) -> None:
         """End the use of the slab. Calling it again does nothing."""
@@ -145,27 +167,6 @@ class _Datastore:
         return f"<{type(self).__name__} device {self.device} pid {self.pid} slot {self.slot} {state}>"
 
 
-def _snapshot(
-    lease: Lease, raw: bytes | memoryview, time_ns: int, states: bytes | None, stale: dict[int, bytes] | None
-) -> Snapshot:
-    if (header := int.from_bytes(raw[:8], "little")) != layout.HEADER_WORD:
-        if header == 0 and not lease.writable:
-            raise ProducerGone(
-                "its slab has been zeroed; list the owners again", device=lease.device, pid=lease.pid, slot=lease.slot
-            )
-        check_header(header, device=lease.device, pid=lease.pid, slot=lease.slot)
-    return Snapshot(
-        raw,
-        time_ns=time_ns,
-        states=states,
-        stale=stale,
-        device=lease.device,
-        pid=lease.pid,
-        slot=lease.slot,
-        generation=lease.generation,
-    )
-
-
 # --- Producing --------------------------------------------------------------------------------------------------------
 
 
@@ -178,7 +179,17 @@ class _ModelSlots:
 
 
 _model_slots: WeakKeyDictionary[Lease, _ModelSlots] = WeakKeyDictionary()
-os.register_at_fork(after_in_child=_model_slots.clear)
+_stamping = threading.Lock()  # of threads that publish the same slab the first stamps it, the others wait for that
+
+
+def _forget() -> None:
+    """A forked child owns nothing, and none of the threads that may hold a lock."""
+    global _stamping
+    _model_slots.clear()
+    _stamping = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forget)
 
 
 class ModelHandle:
@@ -187,33 +198,38 @@ class ModelHandle:
     def __init__(self, lease: Lease, slot: int, node: ModelNode) -> None:
         self._lease, self.slot, self.node = lease, slot, node
         self.deleted = False
+        self._lock = threading.Lock()  # an update or a second delete must not hit the slot's next model
 
     def update(self, node: ModelNode) -> None:
         """Overwrite the record in place. Raises BadIndex (EINVAL) once deleted."""
-        self._check()
-        self.node = ModelNode(self._lease.mapping.publish(self.slot, node.raw))
+        self._lease.mapping.bitmap()  # raises in a forked child, where a lost thread may hold the lock for ever
+        with self._lock:
+            if self.deleted:
+                raise BadIndex(
+                    f"the model in model slot {self.slot} was deleted; add it again",
+                    device=self._lease.device,
+                    pid=self._lease.pid,
+                    slot=self._lease.slot,
+                )
+            self.node = ModelNode(self._lease.mapping.publish(self.slot, node.raw))
 
     def delete(self) -> None:
         """Clear the bit, then zero the record. Calling it again does nothing."""
-        if self.deleted:
+        already = self.deleted
+        if already:
             return
-        self._lease.mapping.bitmap_clear(self.slot)
-        step("delete.bit")
-        self._lease.mapping.zero_record(self.slot)
-        step("delete.zeroed")
-        self.deleted = True
+        self._lease.mapping.bitmap()
+        with self._lock:
+            if self.deleted:
+                return
+            self._lease.mapping.bitmap_clear(self.slot)
+            step("delete.bit")
+            self._lease.mapping.zero_record(self.slot)
+            step("delete.zeroed")
+            self.deleted = True
         slots = _model_slots[self._lease]
         with slots.lock:
             slots.reserved &= ~(1 << self.slot)
-
-    def _check(self) -> None:
-        if self.deleted:
-            raise BadIndex(
-                f"the model in model slot {self.slot} was deleted; add it again",
-                device=self._lease.device,
-                pid=self._lease.pid,
-                slot=self._lease.slot,
-            )
 
 
 class Producer(_Datastore):
@@ -306,18 +322,19 @@ def publish(
     driver = driver or get_driver()
     lease = driver.acquire(device)
     producer = Producer(driver, lease)
-    if not lease.fresh:
-        return producer
     try:
-        lease.mapping.stamp_header()
-        step("publish.header")
-        producer.set_process_info(
-            tag=tag,
-            framework_type=framework_type,
-            framework_version=framework_version,
-            fal_version=fal_version,
-            runtime_version=runtime_version,
-        )
+        with _stamping:
+            if lease.fresh:
+                lease.mapping.stamp_header()
+                step("publish.header")
+                producer.set_process_info(
+                    tag=tag,
+                    framework_type=framework_type,
+                    framework_version=framework_version,
+                    fal_version=fal_version,
+                    runtime_version=runtime_version,
+                )
+                lease.fresh = False
     except BaseException:
         driver.release(lease)
         raise
@@ -329,6 +346,45 @@ def publish(
 
 class Reader(_Datastore):
     """Another process's slab, mapped read-only. Every value is given only while the slab is still that process's."""
+
+    def read_process_info(self) -> ProcessInfo | None:
+        """The record alone: two reads at most, 200 us apart, the last consistent copy if both are torn.
+
+        None while it is unpublished. Raises TornRecord (EAGAIN) if it is torn and there is no earlier copy.
+        """
+        data = self._read(RECORD_PROCESS_INFO)
+        return None if data is None else ProcessInfo(data)
+
+    def read_process_info_ext(self) -> ProcessInfoExt | None:
+        """As ``read_process_info``."""
+        data = self._read(RECORD_PROCESS_INFO_EXT)
+        return None if data is None else ProcessInfoExt(data)
+
+    def read_model(self, slot: int) -> ModelNode | None:
+        """The model in a slot, None where none is in use or published. As ``read_process_info``."""
+        layout.model_offset(slot)
+        if not self._lease.mapping.bitmap() >> slot & 1:
+            return None
+        data = self._read(slot)
+        return None if data is None else ModelNode(data)
+
+    def _read(self, record: int) -> bytes | None:
+        state, data = self._lease.mapping.read_record(record)
+        if state == RecordState.TORN:
+            raise TornRecord(
+                f"record {record} is being written, or damaged; read it again, neuron-ds check tells which",
+                device=self.device,
+                pid=self.pid,
+                slot=self.slot,
+            )
+        return data
+
+    def read_tail(self) -> bytes:
+        """What follows the blob in the slab, which a good producer leaves zero. Raises ProducerGone (ESRCH)."""
+        mapping = self._lease.mapping
+        tail = mapping.copy(layout.REQUIRED_WORDS, mapping.size // 8 - layout.REQUIRED_WORDS)
+        mapping.check()
+        return tail
 
     @property
     def alive(self) -> bool:
@@ -364,20 +420,28 @@ def attach(pid: int | None = None, device: int = 0, *, slot: int | None = None, 
 
 
 class ArenaPool:
-    """Memory for passes over many slabs, used again once nobody holds a Snapshot of an earlier pass."""
+    """Memory for passes over many slabs, used again once nobody holds a Snapshot of an earlier pass.
+
+    Threads may share one: an arena that is taken is out of the pool until it is put back.
+    """
 
     def __init__(self) -> None:
         self._arenas: list[_core.Arena] = []
 
     def take(self, slabs: int) -> _core.Arena:
-        """An arena nobody looks at with room for so many slabs."""
-        for arena in self._arenas:
-            if not arena.in_use and arena.capacity >= slabs:
+        """An arena nobody looks at with room for so many slabs; ``put`` it back once somebody does."""
+        free = [arena for arena in tuple(self._arenas) if not arena.in_use]
+        for arena in [a for a in free if a.capacity >= slabs] or free:  # none has room: those that are free may go
+            try:
+                self._arenas.remove(arena)
+            except ValueError:  # another thread was faster
+                continue
+            if arena.capacity >= slabs and not arena.in_use:
                 return arena
-        self._arenas = [a for a in self._arenas if a.in_use]
-        arena = _core.arena(max(slabs, 1))
+        return _core.arena(max(slabs, 1))
+
+    def put(self, arena: _core.Arena) -> None:
         self._arenas.append(arena)
-        return arena
 
 
 def snapshot_all(
@@ -388,17 +452,18 @@ def snapshot_all(
     All records that mismatch share one pause. The snapshots lie in an arena of the pool.
     """
     arena = pool.take(len(readers))
-    results = _core.snapshot_many([r._lease.mapping for r in readers], arena, verify)
-    view, size = memoryview(arena), layout.REQUIRED_SIZE
+    results = _core.snapshot_many([reader._mapping for reader in readers], arena, verify)
+    view, words = memoryview(arena), memoryview(arena).cast("Q")
+    pool.put(arena)
+    size = layout.REQUIRED_SIZE
     out: list[Snapshot | NeuronDSError] = []
-    for i, (reader, result) in enumerate(zip(readers, results, strict=True)):
-        if isinstance(result, NeuronDSError):
+    for reader, result, at in zip(readers, results, range(0, len(readers) * size, size), strict=True):
+        if isinstance(result, tuple):
+            time_ns, states, stale = result
+            error = reader._header_error(header) if (header := words[at // 8]) != layout.HEADER_WORD else None
+            out.append(error or Snapshot(view[at : at + size], reader._origin, time_ns, states, stale))
+        elif isinstance(result, NeuronDSError):
             out.append(result)
-        elif isinstance(result, Exception):
-            raise result
         else:
-            try:
-                out.append(_snapshot(reader._lease, view[i * size : (i + 1) * size], *result))
-            except NeuronDSError as e:
-                out.append(e)
+            raise result
     return out

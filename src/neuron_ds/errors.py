@@ -103,7 +103,7 @@ class WrongVersion(FormatError):
     """The signature stands, but the version is another; names both."""
 
 
-class TornRecord(NeuronDSError):
+class TornRecord(NeuronDSError, BlockingIOError):
     """A record that matched its hash in neither of two reads, and no earlier copy to show (EAGAIN)."""
 
     code = _errno.EAGAIN

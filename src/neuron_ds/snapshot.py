@@ -10,6 +10,7 @@ import struct
 from collections.abc import Iterator, Mapping
 from enum import IntEnum
 from pathlib import Path
+from typing import NamedTuple
 
 from neuron_ds import _core, layout
 from neuron_ds.errors import BadIndex, FormatError, NotReady, TooShort, WrongVersion
@@ -45,21 +46,42 @@ class RecordState(IntEnum):
 
 
 _READABLE = frozenset(int(s) for s in RecordState if s.has_value)
+_STALE = int(RecordState.STALE)
 
 
-def check_header(header: int, *, device: int | None = None, pid: int | None = None, slot: int | None = None) -> None:
-    """Raise NotReady or WrongVersion (EINVAL) unless this is the header word of the version we know."""
+def header_error(
+    header: int, *, device: int | None = None, pid: int | None = None, slot: int | None = None
+) -> FormatError | None:
+    """Why a blob with this header word can't be read: NotReady, WrongVersion, or None for the version we know."""
     if header == layout.HEADER_WORD:
-        return
+        return None
     if header & 0xFFFF_FFFF == layout.HEADER_WORD & 0xFFFF_FFFF:
-        raise WrongVersion(
+        return WrongVersion(
             f"the slab is of version {header >> 32}, this reader knows {layout.VERSION}; use a reader of that version",
             device=device,
             pid=pid,
             slot=slot,
         )
     what = "zero: its producer has not stamped it yet" if header == 0 else f"{header:#018x}: this is no slab"
-    raise NotReady(f"the header at offset 0 is {what}", device=device, pid=pid, slot=slot)
+    return NotReady(f"the header at offset 0 is {what}", device=device, pid=pid, slot=slot)
+
+
+def check_header(header: int, *, device: int | None = None, pid: int | None = None, slot: int | None = None) -> None:
+    """Raise NotReady or WrongVersion (EINVAL) unless this is the header word of the version we know."""
+    if (error := header_error(header, device=device, pid=pid, slot=slot)) is not None:
+        raise error
+
+
+class Origin(NamedTuple):
+    """Whose slab a snapshot shows; what is not known is None, as is the generation where the driver counts none."""
+
+    device: int | None = None
+    pid: int | None = None
+    slot: int | None = None
+    generation: int | None = None
+
+
+_UNKNOWN = Origin()
 
 
 class CoreView:
@@ -87,32 +109,27 @@ class CoreView:
 class Snapshot:
     """One slab at one moment. Immutable; whatever is asked is decoded then.
 
-    ``time_ns`` is CLOCK_MONOTONIC when the copy was finished, None for bytes of unknown age. ``generation`` is the
-    slot's, None where the driver has none. Counters are not one transaction: each is exact, all lie within the
-    few microseconds of the copy.
+    Counters are not one transaction: each is exact, all lie within the few microseconds of the copy.
     """
 
-    __slots__ = ("_layout", "_raw", "_stale", "_states", "_words", "device", "generation", "pid", "slot", "time_ns")
+    __slots__ = ("_layout", "_origin", "_raw", "_stale", "_states", "_time_ns", "_words")
 
     def __init__(
         self,
         raw: bytes | memoryview,
-        *,
+        origin: Origin = _UNKNOWN,
         time_ns: int | None = None,
         states: bytes | None = None,
         stale: Mapping[int, bytes] | None = None,
-        device: int | None = None,
-        pid: int | None = None,
-        slot: int | None = None,
-        generation: int | None = None,
     ) -> None:
         """Wraps a copy of a blob that is already known to have a good header; see ``from_bytes`` for any other."""
         self._raw = raw
+        self._origin = origin
+        self._time_ns = time_ns
         self._states = states
         self._stale = stale
         self._words: memoryview | None = None
         self._layout: str | None = None
-        self.device, self.pid, self.slot, self.generation, self.time_ns = device, pid, slot, generation, time_ns
 
     @classmethod
     def from_bytes(
@@ -136,7 +153,7 @@ class Snapshot:
             )
         raw = bytes(data[: layout.REQUIRED_SIZE])
         check_header(int.from_bytes(raw[:8], "little"), device=device, pid=pid, slot=slot)
-        return cls(raw, device=device, pid=pid, slot=slot)
+        return cls(raw, Origin(device, pid, slot))
 
     @classmethod
     def from_file(cls, path: str | Path) -> Snapshot:
@@ -147,6 +164,31 @@ class Snapshot:
             return cls.from_bytes(data)
         except FormatError as e:
             raise type(e)(e.message, path=str(path)) from None
+
+    # --- whose and when --------------------------------------------------------------------------------------------
+
+    @property
+    def device(self) -> int | None:
+        return self._origin.device
+
+    @property
+    def pid(self) -> int | None:
+        """The producer's pid, in its own pid namespace."""
+        return self._origin.pid
+
+    @property
+    def slot(self) -> int | None:
+        return self._origin.slot
+
+    @property
+    def generation(self) -> int | None:
+        """The slot's, None where the driver does not count."""
+        return self._origin.generation
+
+    @property
+    def time_ns(self) -> int | None:
+        """CLOCK_MONOTONIC when the copy was finished, None for bytes of unknown age."""
+        return self._time_ns
 
     # --- bytes and words -------------------------------------------------------------------------------------------
 
@@ -223,19 +265,21 @@ class Snapshot:
         """How a record was read: model slots 0-63, then RECORD_PROCESS_INFO and RECORD_PROCESS_INFO_EXT."""
         if not 0 <= record < RECORDS:
             raise BadIndex(f"record {record} does not exist; there are {RECORDS}, from 0")
-        if self._states is None:
-            self._states = _core.verify(self._raw)
-        return RecordState(self._states[record])
+        return RecordState(self._verified()[record])
 
     def states(self) -> dict[int, RecordState]:
         """The state of every record that is not absent."""
         return {r: s for r in range(RECORDS) if (s := self.state(r)) != RecordState.ABSENT}
 
-    def _bytes_of(self, record: int, offset: int, size: int) -> bytes | None:
+    def _verified(self) -> bytes:
+        """The state of each record, one byte each."""
         if self._states is None:
             self._states = _core.verify(self._raw)
-        state = self._states[record]
-        if state == RecordState.STALE:
+        return self._states
+
+    def _bytes_of(self, record: int, offset: int, size: int) -> bytes | None:
+        state = self._verified()[record]
+        if state == _STALE:
             assert self._stale is not None
             return self._stale[record]
         return bytes(self._raw[offset : offset + size]) if state in _READABLE else None
@@ -249,8 +293,8 @@ class Snapshot:
     def models(self) -> dict[int, ModelNode]:
         """Every model that can be shown, by slot. Torn and unpublished ones are missing: ``states`` names them."""
         found, at, size = {}, layout.MODELS.offset, layout.MODEL_SIZE
-        for slot in range(layout.MAX_MODELS):
-            if (data := self._bytes_of(slot, at + slot * size, size)) is not None:
+        for slot, state in enumerate(self._verified()[: layout.MAX_MODELS]):
+            if state in _READABLE and (data := self._bytes_of(slot, at + slot * size, size)) is not None:
                 found[slot] = ModelNode._of(data)
         return found
 

@@ -69,7 +69,7 @@ class Lease:
     slot: int | None = None
     generation: int | None = None
     writable: bool = False
-    fresh: bool = True  #: False when a producer got the slab that its process already had
+    fresh: bool = True  #: until ``publish`` has stamped it; only the first ``publish`` of a process does
     private: object = field(default=None, repr=False)  #: the driver's own
 
 

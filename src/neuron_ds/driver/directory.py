@@ -63,7 +63,8 @@ def roots(environ: dict[str, str] | os._Environ[str] = os.environ) -> list[tuple
     ``told`` directories were named by NEURON_DS_DIR (colon-separated) and may belong to anybody; without it the
     user's own and root's are looked in.
     """
-    named = [p for p in environ.get("NEURON_DS_DIR", "").split(":") if p]
+    # Absolute, and without a slash at the end: that would lead through a symbolic link in spite of O_NOFOLLOW.
+    named = [os.path.abspath(p) for p in environ.get("NEURON_DS_DIR", "").split(":") if p]
     if named:
         return [(p, True) for p in named]
     own, roots_own = default_root(), "/dev/shm/neuron-ds-0"
@@ -106,7 +107,9 @@ def _open_dir(path: str, dir_fd: int | None = None) -> int:
             raise AccessDenied(
                 "may not be read by you; ask its owner for group access or run as its owner", path=path
             ) from None
-        raise
+        if e.errno == errno.ENOENT:
+            raise
+        raise _system(e, path, "opening the directory") from None
 
 
 def make_root(path: str) -> None:
@@ -119,11 +122,14 @@ def make_root(path: str) -> None:
     except OSError as e:
         raise _system(e, path, "making the directory") from None
     if group is not None:
+        fd = _open_dir(path)  # once, not by its name each time: others may be able to rename it in its parent
         try:
-            os.chown(path, -1, group)
-            os.chmod(path, 0o750)
+            os.fchown(fd, -1, group)
+            os.fchmod(fd, 0o750)
         except OSError as e:
             raise _system(e, path, "giving the directory to the group of NEURON_DS_GROUP") from None
+        finally:
+            os.close(fd)
 
 
 def reader_group() -> int | None:
@@ -168,9 +174,20 @@ def open_device(root: str, root_fd: int, device: int) -> int:
 
 
 def open_file(device_fd: int, name: str, *, write: bool) -> int:
-    """A descriptor of one of a device's files, never through a symlink."""
+    """A descriptor of one of a device's files, never through a symlink. Raises OSError; see ``unusable``."""
     flags = (os.O_RDWR if write else os.O_RDONLY) | os.O_NOFOLLOW | os.O_CLOEXEC
     return os.open(name, flags, dir_fd=device_fd)
+
+
+def unusable(e: OSError, device: int, path: str) -> NeuronDSError:
+    """What to raise when the folder of a device is there but one of its files can't be used."""
+    if isinstance(e, NeuronDSError) and not isinstance(e, SystemFailure):
+        return e
+    if e.errno == errno.ENOENT:
+        return LayoutMismatch("the directory lacks a file; remove it", device=device, path=path)
+    if e.errno == errno.ELOOP:
+        return UnsafeDirectory("one of its files is a symbolic link; remove the directory", device=device, path=path)
+    return _system(e, path, "opening the device", device)
 
 
 # --- Making a device ------------------------------------------------------------------------------------------------
@@ -275,7 +292,10 @@ def _remove_leftovers(root_fd: int) -> None:
         if name.startswith(_LEFTOVER):
             try:
                 if time.time() - os.stat(name, dir_fd=root_fd, follow_symlinks=False).st_mtime > _LEFTOVER_S:
-                    _remove_tree(root_fd, name)
+                    # Another name first: were its maker only stopped, it could still make half of this a device.
+                    doomed = f"{_LEFTOVER}{os.urandom(8).hex()}"
+                    os.rename(name, doomed, src_dir_fd=root_fd, dst_dir_fd=root_fd)
+                    _remove_tree(root_fd, doomed)
             except FileNotFoundError:
                 continue
 
@@ -305,7 +325,10 @@ def _system(e: OSError, path: str, doing: str, device: int | None = None) -> Neu
         )
     if e.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return AccessDenied(
-            f"{doing}: {os.strerror(e.errno)}; set NEURON_DS_DIR to a directory of your own", device=device, path=path
+            f"{doing}: {os.strerror(e.errno)}; "
+            "ask its owner for group access, or set NEURON_DS_DIR to a directory of your own",
+            device=device,
+            path=path,
         )
     return SystemFailure(f"{doing}: {os.strerror(e.errno or 0)}", device=device, path=path, code=e.errno)
 
@@ -321,6 +344,13 @@ def read_properties(words: _core.Mapping, device: int, path: str) -> DevicePrope
         raise LayoutMismatch(
             f"the table is {found}, this driver knows version {t.LAYOUT_VERSION}; "
             "end the processes of the other version and remove the directory",
+            device=device,
+            path=path,
+        )
+    if not 1 <= head[t.W_CORES] <= MAX_CORES or head[t.W_LOGICAL] not in (1, 2):
+        raise LayoutMismatch(
+            f"the table is damaged: {head[t.W_CORES]} cores, {head[t.W_LOGICAL]} to a logical one; "
+            "remove the directory",
             device=device,
             path=path,
         )

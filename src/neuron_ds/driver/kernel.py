@@ -2,14 +2,16 @@
 
 A process has one descriptor per device for as long as it runs: every close(2) of one, a duplicate's too, makes the
 driver release the process's slab, an in-process runtime's among them. So nothing here closes, duplicates or hands out
-a descriptor, and the core maps. This module knows ioctls and the driver's sysfs; it stores nothing in a slab.
+a device's descriptor, and the core maps. This module knows ioctls and the driver's sysfs; it stores nothing in a slab.
 """
 
 from __future__ import annotations
 
+import _thread
 import errno
 import os
 import re
+import stat
 from pathlib import Path
 
 from neuron_ds import _core
@@ -29,6 +31,7 @@ from neuron_ds.errors import (
     SlotsFull,
     SystemFailure,
     TableBusy,
+    WrongVersion,
 )
 from neuron_ds.layout import (
     EXT_NC_STRIDE,
@@ -38,6 +41,7 @@ from neuron_ds.layout import (
     NC,
     NC_BY_NAME,
     SLOTS_PER_DEVICE,
+    VERSION,
 )
 
 DEV_VARIABLE, DEFAULT_DEV = "NEURON_DS_DEV", "/dev"
@@ -49,10 +53,24 @@ _OTHER_INFO = ("flop_count", "inference_count", "model_load_count", "nc_time_in_
 _MAC_COUNT = NC_BY_NAME["mac_count"].index
 _ATTEMPTS = 16
 
-# One descriptor per node. A forked child forgets the parent's without closing them: a close would run the driver's
-# flush, and the descriptor is the parent's attachment.
+# One descriptor per node, and one slab: threads open, acquire and release one after the other.
 _descriptors: dict[str, int] = {}
-os.register_at_fork(after_in_child=_descriptors.clear)
+_leases: dict[str, Lease] = {}  # this process's own slabs, by node
+_foreign: set[int] = set()  # descriptors by which the driver knows us under a pid of another namespace, the host's
+_lock = _thread.RLock()
+
+
+def _forget() -> None:
+    """A forked child forgets its parent's descriptors without closing them: a close would run the driver's flush, and
+    the descriptor is the parent's attachment. None of the threads that may hold the lock is in it."""
+    global _lock
+    _descriptors.clear()
+    _leases.clear()
+    _foreign.clear()
+    _lock = _thread.RLock()
+
+
+os.register_at_fork(after_in_child=_forget)
 
 
 def dev_root() -> str:
@@ -77,10 +95,6 @@ class KernelDriver:
 
     name = "kernel"
 
-    def __init__(self) -> None:
-        self._leases: dict[tuple[str, int], Lease] = {}  # this process's own slabs
-        os.register_at_fork(after_in_child=self._leases.clear)
-
     # --- nodes -------------------------------------------------------------------------------------------------------
 
     def devices(self) -> list[int]:
@@ -91,19 +105,16 @@ class KernelDriver:
         if not 0 <= device < MAX_DEVICES:
             raise BadIndex(f"devices are numbered 0 to {MAX_DEVICES - 1}", device=device)
         path = f"{dev_root()}/neuron{device}"
-        fd = _descriptors.get(path)
-        if fd is None:
-            try:
-                fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-            except OSError as e:
-                raise _open_error(e, device, path) from None
-            _descriptors[path] = fd
+        with _lock:
+            fd = _descriptors.get(path)
+            if fd is None:
+                fd = _descriptors[path] = _open(device, path)
         return path, fd
 
     def properties(self, device: int) -> DeviceProperties:
         path = f"{dev_root()}/neuron{device}"
         if device not in node_numbers():
-            raise NoDevice("no such node; is the neuron module loaded?", device=device, path=path)
+            raise NoDevice(f"no such node; {_NO_NODE}", device=device, path=path)
         base = Path(sysfs_root()) / f"neuron{device}"
         instance = _read_text(base / "info/architecture/instance_type")
         kind = instance.partition(".")[0].lower() if instance else None
@@ -123,63 +134,82 @@ class KernelDriver:
     # --- producers ---------------------------------------------------------------------------------------------------
 
     def acquire(self, device: int) -> Lease:
+        with _lock:
+            return self._acquire(device)
+
+    def _acquire(self, device: int) -> Lease:
         path, fd = self._node(device)
-        key = (path, device)
         try:
             offset, size = _core.kernel_acquire(fd, 0)
         except SystemFailure as e:
             raise _acquire_error(e, device, os.getpid(), path) from None
         step("acquire.owned")
-        own = self._leases.get(key)
-        if own is not None and own.mapping.state == "producer" and own.private == offset:
-            own.fresh = False
-            return own
+        own = _leases.pop(path, None)
+        if own is not None and own.mapping.state == "producer":
+            if own.private == offset and (own.fresh or own.mapping.header()):
+                _leases[path] = own
+                return own
+            own.mapping.kill()  # given back behind our back, as by the close of a duplicate: it may be another's by now
         mapping = _core.map(fd, offset, size, True, (device, os.getpid(), None))
         step("acquire.mapped")
+        header = mapping.header()
+        if header not in (0, HEADER_WORD):
+            mapping.close()
+            raise WrongVersion(
+                f"something in this process publishes there already, with the header {header:#018x}, and this package "
+                f"knows version {VERSION}; publish from a process of its own",
+                device=device,
+                pid=os.getpid(),
+            )
         # A header that stands already is an in-process runtime's: its slab is not ours to give back.
-        fresh = mapping.header() != HEADER_WORD
+        fresh = header == 0
         lease = Lease(device, os.getpid(), mapping, self.properties(device), None, None, True, fresh, offset)
         if fresh:
-            self._leases[key] = lease
+            _leases[path] = lease
         return lease
 
     def release(self, lease: Lease) -> None:
-        state = lease.mapping.state
-        lease.mapping.kill()
         try:
-            if state == "producer":
-                path, fd = self._node(lease.device)
-                if self._leases.get((path, lease.device)) is lease:
-                    del self._leases[path, lease.device]
-                    _core.kernel_release(fd, 0)
+            with _lock:  # an acquire that came between would get the slab that is given back here
+                state = lease.mapping.state
+                lease.mapping.kill()
+                path = lease.properties.path
+                if state == "producer" and _leases.get(path) is lease:
+                    del _leases[path]
+                    _core.kernel_release(_descriptors[path], 0)
         finally:
             lease.mapping.close()
 
     # --- readers -----------------------------------------------------------------------------------------------------
 
     def attach(self, device: int, pid: int | None = None, *, slot: int | None = None) -> Lease:
-        if pid is None or pid <= 0:
-            raise NotSupported("the kernel driver attaches by pid, not by slot", device=device, slot=slot)
+        if slot is not None:
+            raise NotSupported(
+                "the kernel driver attaches by pid, not by slot; neuron-ds ls shows the pids", device=device, slot=slot
+            )
+        if pid is None:
+            raise BadIndex("attach needs a pid", device=device)
         path, fd = self._node(device)
-        pidfd = _pidfd(pid)
+        if not 0 < pid < 1 << 31:  # 0 would claim a slab
+            raise NoSlab(_NO_SLAB, device=device, pid=pid)
+        pidfd = -1 if fd in _foreign else _pidfd(pid)  # a pid of the host's may be anybody's here
         try:
             offset, size = _core.kernel_acquire(fd, pid)
             mapping = _core.map(fd, offset, size, False, (device, pid, None))
-        except SystemFailure as e:
+        except BaseException as e:
             if pidfd >= 0:
                 os.close(pidfd)
-            raise _acquire_error(e, device, pid, path) from None
+            if isinstance(e, SystemFailure):
+                raise _acquire_error(e, device, pid, path) from None
+            raise
         mapping.guard_kernel(fd, pid, offset, pidfd)
         return Lease(device, pid, mapping, self.properties(device), None, None, False, True, offset)
 
     def owners(self, device: int) -> list[Owner]:
         """Every attached process; one that publishes nothing (another monitor, say) has the state "attached"."""
         path, fd = self._node(device)
-        result, seen = [], set()
-        for pid, *_ in _core.kernel_apps(fd):
-            if pid in seen:
-                continue
-            seen.add(pid)
+        result = []
+        for pid in _attached(fd):
             try:
                 _core.kernel_acquire(fd, pid)
                 state = "owned"
@@ -187,7 +217,7 @@ class KernelDriver:
                 if e.errno != errno.ENOENT:
                     raise _acquire_error(e, device, pid, path) from None
                 state = "attached"
-            result.append(Owner(device, None, pid, True, state=state, path=path))
+            result.append(Owner(device, None, pid, True, foreign=fd in _foreign, state=state, path=path))
         return result
 
     # --- totals ------------------------------------------------------------------------------------------------------
@@ -227,7 +257,7 @@ class KernelDriver:
     def _living(fd: int) -> dict[int, int]:
         """{pid: offset} of the processes that own a slab."""
         found = {}
-        for pid, *_ in _core.kernel_apps(fd):
+        for pid in _attached(fd):
             try:
                 found[pid] = _core.kernel_acquire(fd, pid)[0]
             except SystemFailure:
@@ -264,32 +294,81 @@ def _pidfd(pid: int) -> int:
         return -1
 
 
+_NO_NODE = "load the neuron module (modprobe neuron), or pass the device into the container"
+_NO_SLAB = "owns no slab on this device; neuron-ds ls shows who does"
+
+
+def _open(device: int, path: str) -> int:
+    """Open the node, which attaches the process. Raises NoDevice, AccessDenied, DeviceBusy."""
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except OSError as e:
+        raise _open_error(e, device, path) from None
+    if not stat.S_ISCHR(os.fstat(fd).st_mode):
+        os.close(fd)  # no node: nothing was attached
+        raise NoDevice(f"is no device node; remove it, then {_NO_NODE}", device=device, path=path)
+    try:
+        if os.getpid() not in _attached(fd):
+            _foreign.add(fd)
+    except SystemFailure as e:
+        os.close(fd)  # of some other kind of device
+        raise NoDevice(
+            f"what answers there is no Neuron device, or its driver is too old ({e.message}); {_NO_NODE}",
+            device=device,
+            path=path,
+        ) from None
+    return fd
+
+
 def _open_error(e: OSError, device: int, path: str) -> NeuronDSError:
-    if e.errno == errno.EBUSY:
-        return DeviceBusy(
-            f"{SLOTS_PER_DEVICE} processes have the device open, as many as the driver lets in; "
-            "monitors take places too: end one of them",
-            device=device,
-            path=path,
-        )
-    if e.errno in (errno.EACCES, errno.EPERM):
-        return AccessDenied(
-            "the node may not be opened read-write by you; run as root or join the node's group",
-            device=device,
-            path=path,
-        )
-    if e.errno == errno.ENOENT:
-        return NoDevice("no such node; is the neuron module loaded (modprobe neuron)?", device=device, path=path)
-    if e.errno in (errno.ENODEV, errno.ENXIO):
-        return NoDevice(
-            "the node exists, but no driver answers; is the neuron module loaded?", device=device, path=path
-        )
+    match e.errno:
+        case errno.EBUSY:
+            return DeviceBusy(
+                f"{SLOTS_PER_DEVICE} processes have the device open, as many as the driver lets in, monitors among "
+                "them; end one of them",
+                device=device,
+                path=path,
+            )
+        case errno.EACCES:
+            return AccessDenied(
+                "the node may not be opened read-write by you; run as root or join the node's group",
+                device=device,
+                path=path,
+            )
+        case errno.EPERM:
+            return AccessDenied(
+                "this container may not use the device; give it the device (docker run --device, the device plugin in "
+                "Kubernetes), the node alone is not enough",
+                device=device,
+                path=path,
+                code=e.errno,
+            )
+        case errno.ENOENT:
+            return NoDevice(f"no such node; {_NO_NODE}", device=device, path=path)
+        case errno.ENODEV | errno.ENXIO:
+            return NoDevice(
+                "the node exists, but no driver answers; load the neuron module (modprobe neuron)",
+                device=device,
+                path=path,
+            )
+        case errno.EISDIR:
+            return NoDevice(
+                "is a directory, which container runtimes make where the host has no such node; "
+                "load the neuron module on the host",
+                device=device,
+                path=path,
+            )
     return SystemFailure(f"opening the node: {os.strerror(e.errno or 0)}", device=device, path=path, code=e.errno)
+
+
+def _attached(fd: int) -> list[int]:
+    """Pids of the attached processes, each once."""
+    return list(dict.fromkeys(pid for pid, *_ in _core.kernel_apps(fd) if pid > 0))
 
 
 def _acquire_error(e: SystemFailure, device: int, pid: int, path: str) -> NeuronDSError:
     if e.errno == errno.ENOENT:
-        return NoSlab("owns no slab on this device; neuron-ds ls shows who does", device=device, pid=pid)
+        return NoSlab(_NO_SLAB, device=device, pid=pid)
     if e.errno == errno.ENOMEM:
         return SlotsFull(
             f"all {SLOTS_PER_DEVICE} slots are taken; end a process that publishes", device=device, pid=pid

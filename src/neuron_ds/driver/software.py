@@ -12,7 +12,7 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NoReturn
+from functools import cache
 
 from neuron_ds import _core
 from neuron_ds.driver import directory as d
@@ -21,9 +21,11 @@ from neuron_ds.driver.base import DeviceProperties, Lease, Owner
 from neuron_ds.driver.steps import step
 from neuron_ds.driver.totals import DeviceTotals
 from neuron_ds.errors import (
+    AccessDenied,
     AmbiguousPid,
     BadIndex,
     DirectoryGone,
+    LayoutMismatch,
     NoDevice,
     NoSlab,
     ProducerGone,
@@ -53,23 +55,28 @@ class _Locks:
 class _Slabs:
     """The slabs and totals of a device as the table's rules want them; mapped only while they are touched."""
 
-    def __init__(self, device: _Device) -> None:
-        self._device = device
+    def __init__(self, device: int, fd: int, totals: _core.Mapping) -> None:
+        self._device, self._fd, self._totals = device, fd, totals
+        self._rolled_up: tuple[int, _core.Mapping] | None = None  # the slab that is to be zeroed next
+
+    def map(self, slot: int, *, write: bool, pid: int | None = None) -> _core.Mapping:
+        return _core.map(self._fd, slot * SLAB_SIZE, SLAB_SIZE, write, (self._device, pid, slot))
 
     def roll_up(self, slot: int, source: int, target: int) -> None:
-        slab = self._device.map_slab(slot, write=False)
-        self._device.totals.roll_up(source, target, slab)
-        slab.close()
+        slab = self.map(slot, write=True)
+        self._rolled_up = slot, slab
+        self._totals.roll_up(source, target, slab)
 
     def zero(self, slot: int) -> None:
-        slab = self._device.map_slab(slot, write=True)
+        known, self._rolled_up = self._rolled_up, None
+        slab = known[1] if known is not None and known[0] == slot else self.map(slot, write=True)
         slab.zero(0, 1)
         step("release.header")
         slab.zero(1, SLAB_SIZE // 8 - 1)
         slab.close()
 
     def zero_totals(self, copy: int) -> None:
-        self._device.totals.zero(copy * d.TOTALS_WORDS, d.TOTALS_WORDS)
+        self._totals.zero(copy * d.TOTALS_WORDS, d.TOTALS_WORDS)
 
 
 class _Totals:
@@ -93,7 +100,10 @@ class _Device:
     def __init__(self, root: str, told: bool, device: int, *, produce: bool) -> None:
         self.root, self.device, self.produce = root, device, produce
         self.path = f"{root}/{d.device_name(device)}"
-        root_fd = d.open_root(root, produce=produce, told=told)
+        try:
+            root_fd = d.open_root(root, produce=produce, told=told)
+        except FileNotFoundError:
+            raise NoDevice("the directory does not exist; publish makes it", device=device, path=root) from None
         try:
             fd = d.open_device(root, root_fd, device)
         finally:
@@ -101,35 +111,39 @@ class _Device:
         try:
             st = os.fstat(fd)
             self.identity = st.st_dev, st.st_ino
-            label = (device, None, None)
-            self.table = self._map(fd, d.TABLE, label)
+            self.table = self._map(fd, d.TABLE)
             self.properties = d.read_properties(self.table, device, self.path)
-            self.totals = self._map(fd, d.TOTALS, label)
+            self.totals = self._map(fd, d.TOTALS)
             self.owners = _core.open_lock_file(fd, d.OWNERS)
-            self.slabs_fd = d.open_file(fd, d.SLABS, write=produce)
+            self.slabs_fd = self._open(fd, d.SLABS)
+        except OSError as e:
+            raise d.unusable(e, device, self.path) from None
         finally:
             os.close(fd)
-        self.rules = t.SlotTable(self.table, _Locks(self.owners), _Slabs(self), step)
+        self.slabs = _Slabs(device, self.slabs_fd, self.totals)
+        self.rules = t.SlotTable(self.table, _Locks(self.owners), self.slabs, step)
         self._observed: _Totals | None = None
         self.mutex = _thread.allocate_lock()
         self.lease: Lease | None = None  # this process's own slab
         self.abandoned: list[tuple[int, int]] = []  # (slot, generation) that a close could not give back in time
 
-    def _map(self, fd: int, name: str, label: tuple[int | None, int | None, int | None]) -> _core.Mapping:
+    def _open(self, fd: int, name: str) -> int:
         file = d.open_file(fd, name, write=self.produce)
+        if os.fstat(file).st_size < d.FILE_SIZES[name]:
+            os.close(file)
+            raise LayoutMismatch(f"{name} is cut short; remove the directory", device=self.device, path=self.path)
+        return file
+
+    def _map(self, fd: int, name: str) -> _core.Mapping:
+        file = self._open(fd, name)
         try:
-            if os.fstat(file).st_size < d.FILE_SIZES[name]:
-                raise NoDevice(f"{name} is cut short; remove the directory", device=self.device, path=self.path)
-            return _core.map(file, 0, d.FILE_SIZES[name], self.produce, label)
+            return _core.map(file, 0, d.FILE_SIZES[name], self.produce, (self.device, None, None))
         finally:
             os.close(file)
 
     def __del__(self) -> None:
         if (fd := getattr(self, "slabs_fd", None)) is not None:
             os.close(fd)
-
-    def map_slab(self, slot: int, *, write: bool, pid: int | None = None) -> _core.Mapping:
-        return _core.map(self.slabs_fd, slot * SLAB_SIZE, SLAB_SIZE, write, (self.device, pid, slot))
 
     def read_totals(self) -> DeviceTotals:
         """The device's totals. Raises TableBusy if the table never held still."""
@@ -142,10 +156,10 @@ class _Device:
             )
         return DeviceTotals.from_words(self.device, words)
 
-    def is_current(self) -> bool:
-        """Whether the path still leads to the directory that is mapped here."""
+    def is_at(self, path: str) -> bool:
+        """Whether the path leads to the directory that is mapped here."""
         try:
-            st = os.stat(self.path, follow_symlinks=False)
+            st = os.stat(path, follow_symlinks=False)
         except OSError:
             return False
         return (st.st_dev, st.st_ino) == self.identity
@@ -155,23 +169,19 @@ class _Device:
         """The table lock, with everything that others left unfinished finished first. Raises TableBusy."""
         deadline = time.monotonic() + LOCK_WAIT_S
         if not self.mutex.acquire(timeout=LOCK_WAIT_S):
-            raise TableBusy(
-                "another thread of this process has held the table lock for 2 s; look what it waits for",
-                device=self.device,
-                path=self.path,
-            )
+            raise self._busy()
         try:
             pause = 20e-6
             while not self.owners.take(TABLE_LOCK):
                 if time.monotonic() > deadline:
-                    self._raise_busy()
+                    raise self._busy()
                 time.sleep(pause)
                 pause = min(pause * 1.5, 1e-3)
             try:
                 step("table.locked")
-                while self.abandoned:
-                    self.rules.release(*self.abandoned[-1])
-                    self.abandoned.pop()
+                for slot, generation in tuple(self.abandoned):
+                    self.rules.release(slot, generation)
+                    self.abandoned.remove((slot, generation))
                 self.rules.recover()
                 yield self.rules
             finally:
@@ -179,22 +189,41 @@ class _Device:
         finally:
             self.mutex.release()
 
-    def _raise_busy(self) -> NoReturn:
+    def _busy(self) -> TableBusy:
         holder = self.owners.holder(TABLE_LOCK)
-        who = "a process in another pid namespace" if holder == 0 else f"process {holder}"
-        raise TableBusy(
-            f"{who} has held the table lock for {LOCK_WAIT_S:g} s; it may be stopped: continue or kill it",
+        if holder is None:
+            who, advice = "others, in turn", "try again"
+        elif holder == os.getpid():
+            who, advice = "another thread of this process", "look what it waits for"
+        else:
+            who = f"process {holder}" if holder else "a process in another pid namespace"
+            advice = "it may be stopped: continue or kill it"
+        return TableBusy(
+            f"{who} had the table lock for {LOCK_WAIT_S:g} s; {advice}",
             device=self.device,
             path=self.path,
             pid=holder or None,
         )
 
 
-# What this process has open, by path; a forked child starts with nothing.
+# What this process has open, by path. Threads must not open a directory twice: record locks don't hold between them.
 _open: dict[tuple[str, bool], _Device] = {}
-os.register_at_fork(after_in_child=_open.clear)
+_opening = _thread.allocate_lock()
 
 
+def _forget() -> None:
+    """A forked child has nothing open, none of the threads that may hold a lock, and a start of its own."""
+    global _opening
+    _open.clear()
+    _opening = _thread.allocate_lock()
+    _namespace.cache_clear()
+    _start_ticks.cache_clear()
+
+
+os.register_at_fork(after_in_child=_forget)
+
+
+@cache
 def _namespace() -> int:
     try:
         return os.stat("/proc/self/ns/pid").st_ino
@@ -202,6 +231,7 @@ def _namespace() -> int:
         return 0  # no /proc: pids are shown as they are
 
 
+@cache
 def _start_ticks() -> int:
     try:
         with open("/proc/self/stat", "rb") as f:
@@ -260,15 +290,21 @@ class SoftwareDriver:
 
     def devices(self) -> list[int]:
         found: set[int] = set()
+        refused = None
         for root, told in self.roots():
             try:
                 fd = d.open_root(root, produce=False, told=told)
             except FileNotFoundError:
                 continue
+            except AccessDenied as e:
+                refused = refused or e
+                continue
             try:
                 found.update(d.device_numbers(fd))
             finally:
                 os.close(fd)
+        if refused and not found:
+            raise refused
         return sorted(found)
 
     def properties(self, device: int) -> DeviceProperties:
@@ -277,37 +313,51 @@ class SoftwareDriver:
     def _device(self, root: str, told: bool, device: int, *, produce: bool) -> _Device:
         """The device at a path, opened once per process. Raises DirectoryGone if it was replaced while in use."""
         path = f"{root}/{d.device_name(device)}"
-        for writable in (True, False) if not produce else (True,):
-            known = _open.get((path, writable))
-            if known is None:
-                continue
-            if known.is_current():
-                return known
-            if known.lease is not None and known.lease.mapping.state == "producer":
-                raise DirectoryGone(
-                    "the directory was deleted or replaced while this process publishes in it; nobody can see the "
-                    "slab any more: close it and publish again (systemd-logind's RemoveIPC does this at logout)",
-                    device=device,
-                    path=path,
-                )
-            del _open[path, writable]
-        opened = _Device(root, told, device, produce=produce)
-        _open[path, produce] = opened
-        return opened
+        with _opening:
+            for writable in (True, False) if not produce else (True,):
+                known = _open.get((path, writable))
+                if known is None:
+                    continue
+                if known.is_at(path):
+                    return known
+                if known.lease is not None and known.lease.mapping.state == "producer":
+                    raise DirectoryGone(
+                        "the directory was deleted or replaced while this process publishes in it; nobody can see the "
+                        "slab any more: close it and publish again (systemd-logind's RemoveIPC does this at logout)",
+                        device=device,
+                        path=path,
+                    )
+                del _open[path, writable]
+            for key in [key for key, dev in _open.items() if dev.lease is None and not dev.is_at(key[0])]:
+                del _open[key]  # vanished: a process that runs for long must not collect their descriptors
+            opened = _Device(root, told, device, produce=produce)
+            for known in _open.values():  # another path to the same directory: still one slab and one set of locks
+                if (known.identity, known.produce) == (opened.identity, produce):
+                    opened = known
+                    break
+            _open[path, produce] = opened
+            return opened
 
     def _readable(self, device: int) -> list[_Device]:
-        """The device in every root that has it. Raises NoDevice where none has."""
-        found = []
+        """The device in every root that has it. Raises NoDevice where none has, or why it can't be read."""
+        found: dict[tuple[int, int], _Device] = {}
+        refused = None
         roots = self.roots()
         for root, told in roots:
             try:
-                found.append(self._device(root, told, device, produce=False))
-            except (NoDevice, FileNotFoundError):
+                dev = self._device(root, told, device, produce=False)
+            except NoDevice:
                 continue
+            except (AccessDenied, LayoutMismatch) as e:
+                refused = refused or e  # one bad directory must not hide the others
+                continue
+            found.setdefault(dev.identity, dev)
+        if refused and not found:
+            raise refused
         if not found:
             where = ", ".join(root for root, _ in roots)
             raise NoDevice(f"no such device in {where}; neuron-ds doctor tells more", device=device)
-        return found
+        return list(found.values())
 
     # --- producers ---------------------------------------------------------------------------------------------------
 
@@ -315,7 +365,7 @@ class SoftwareDriver:
         root, told = self.roots()[0]
         try:
             dev = self._device(root, told, device, produce=True)
-        except (NoDevice, FileNotFoundError):
+        except NoDevice:
             if device != 0:
                 d.device_name(device)
                 raise NoDevice(
@@ -329,7 +379,6 @@ class SoftwareDriver:
             own = dev.lease
             if own is not None and own.slot is not None and own.generation is not None:
                 if own.mapping.state == "producer" and rules.word(own.slot) == t.slot_word(own.generation, t.OWNED):
-                    own.fresh = False
                     return own
                 own.mapping.kill()
                 dev.lease = None
@@ -344,11 +393,11 @@ class SoftwareDriver:
                 )
             slot, generation = claimed
             try:
-                mapping = dev.map_slab(slot, write=True, pid=os.getpid())
+                mapping = dev.slabs.map(slot, write=True, pid=os.getpid())
+                step("acquire.mapped")
             except BaseException:
                 rules.release(slot, generation)
                 raise
-            step("acquire.mapped")
             dev.lease = Lease(device, os.getpid(), mapping, dev.properties, slot, generation, True, True, dev)
         return dev.lease
 
@@ -364,7 +413,7 @@ class SoftwareDriver:
                 try:
                     with dev.locked() as rules:
                         rules.release(lease.slot, lease.generation)
-                except TableBusy:
+                except BaseException:  # TableBusy, or interrupted: our next lock-taking makes up for it
                     dev.abandoned.append((lease.slot, lease.generation))
                     raise
         finally:
@@ -377,43 +426,48 @@ class SoftwareDriver:
         if slot is not None:
             if not 0 <= slot < SLOTS_PER_DEVICE:
                 raise BadIndex(f"a device has slots 0 to {SLOTS_PER_DEVICE - 1}", device=device)
-            return self._attach_slot(devices[0], slot, pid)
+            taken = [dev for dev in devices if dev.rules.word(slot) & 0xFF != t.FREE and _fits(dev, slot, pid)]
+            if len(taken) > 1:
+                listed = ", ".join(dev.path for dev in taken)
+                raise AmbiguousPid(
+                    f"the slot is taken in several directories: {listed}; name one of them in NEURON_DS_DIR",
+                    device=device,
+                    pid=pid,
+                    slot=slot,
+                )
+            return self._attach_slot((taken or devices)[0], slot, pid)
         if pid is None:
             raise BadIndex("attach needs a pid or a slot", device=device)
-        matches = [(dev, s) for dev in devices for s in self._slots_of(dev, pid)]
+        matches = [(dev, view) for dev in devices for view in self._slots_of(dev, pid)]
+        if len(matches) > 1:  # or it changed its slot while we looked: what is still as it was, was so at one time
+            matches = [(dev, view) for dev, view in matches if dev.rules.word(view.slot) == view.word]
         if len(matches) > 1:
             own = _namespace()
-            mine = [m for m in matches if m[0].table.load(t.slot_index(m[1], t.S_NAMESPACE)) == own]
+            mine = [(dev, view) for dev, view in matches if view.owner.namespace == own]
             if len(mine) != 1:
-                listed = ", ".join(f"{dev.path} slot {s}" for dev, s in matches)
+                listed = ", ".join(f"{dev.path} slot {view.slot}" for dev, view in matches)
                 raise AmbiguousPid(f"stands in several slots: {listed}; attach by slot", device=device, pid=pid)
             matches = mine
         if not matches:
             raise NoSlab("owns no slab on this device; neuron-ds ls shows who does", device=device, pid=pid)
-        return self._attach_slot(*matches[0], pid)
+        return _reading(*matches[0])
 
     @staticmethod
-    def _slots_of(dev: _Device, pid: int) -> list[int]:
+    def _slots_of(dev: _Device, pid: int) -> list[t.SlotView]:
         """Slots whose owner lives and has this pid in its own namespace."""
         pids = dev.table.load_many(t.slot_index(0, t.S_PID), SLOTS_PER_DEVICE, t.SLOT_STRIDE)
-        return [
-            slot
-            for slot, its in enumerate(pids)
-            if its == pid
-            and t.split_slot_word(dev.table.load(t.slot_index(slot)))[1] == t.OWNED
-            and dev.owners.holder(slot) is not None
-        ]
+        views = [t.read_slot(dev.table, slot) for slot, its in enumerate(pids) if its == pid]
+        return [v for v in views if (v.state, v.owner.pid) == (t.OWNED, pid) and dev.owners.holder(v.slot) is not None]
 
-    def _attach_slot(self, dev: _Device, slot: int, pid: int | None) -> Lease:
+    @staticmethod
+    def _attach_slot(dev: _Device, slot: int, pid: int | None) -> Lease:
         view = t.read_slot(dev.table, slot)
-        owner = view.owner.pid
+        wanted = view.owner.pid if pid is None else pid
         if view.state == t.FREE:
             raise NoSlab("the slot is free", device=dev.device, slot=slot, pid=pid)
-        if view.state != t.OWNED or dev.owners.holder(slot) is None or (pid is not None and owner != pid):
-            raise ProducerGone("has released its slab or died", device=dev.device, pid=owner, slot=slot)
-        mapping = dev.map_slab(slot, write=False, pid=owner)
-        mapping.guard(dev.table, t.slot_index(slot), view.word, dev.owners, slot)
-        return Lease(dev.device, owner, mapping, dev.properties, slot, view.generation, False, True, dev)
+        if view.state != t.OWNED or dev.owners.holder(slot) is None or view.owner.pid != wanted:
+            raise ProducerGone("has released its slab or died", device=dev.device, pid=wanted, slot=slot)
+        return _reading(dev, view)
 
     def owners(self, device: int) -> list[Owner]:
         now, own, result = time.monotonic_ns(), _namespace(), []
@@ -436,6 +490,17 @@ class SoftwareDriver:
             if not rules.reset():
                 living = ", ".join(str(o.pid) for o in self.owners(device) if o.path == dev.path)
                 raise StillOwned(f"process {living} still publishes; end it first", device=device, path=dev.path)
+
+
+def _reading(dev: _Device, view: t.SlotView) -> Lease:
+    """A reader's lease, good as long as the slot's word is what was seen."""
+    mapping = dev.slabs.map(view.slot, write=False, pid=view.owner.pid)
+    mapping.guard(dev.table, t.slot_index(view.slot), view.word, dev.owners, view.slot)
+    return Lease(dev.device, view.owner.pid, mapping, dev.properties, view.slot, view.generation, False, True, dev)
+
+
+def _fits(dev: _Device, slot: int, pid: int | None) -> bool:
+    return pid is None or dev.table.load(t.slot_index(slot, t.S_PID)) == pid
 
 
 def _owner(dev: _Device, view: t.SlotView, now: int, namespace: int) -> Owner:

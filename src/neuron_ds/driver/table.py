@@ -136,9 +136,9 @@ def choose_slot(views: Sequence[SlotView]) -> int | None:
     return min(free, key=lambda v: (v.tick, v.slot)).slot if free else None
 
 
-def next_tick(views: Sequence[SlotView]) -> int:
+def next_tick(words: Words) -> int:
     """The tick a release stamps: only the order within a device shows."""
-    return max(v.tick for v in views) + 1
+    return max(words.load_many(slot_index(0, S_TICK), SLOTS_PER_DEVICE, SLOT_STRIDE)) + 1
 
 
 def read_slots(words: Words) -> list[SlotView]:
@@ -163,7 +163,7 @@ def read_slot(words: Words, slot: int) -> SlotView:
 
 
 def _view(slot: int, part: Sequence[int]) -> SlotView:
-    return SlotView(slot, part[S_WORD], part[S_TICK], OwnerWords(*(part[i] for i in OWNER_WORDS)))
+    return SlotView(slot, part[S_WORD], part[S_TICK], OwnerWords(*part[S_PID : S_ACQUIRED + 1]))
 
 
 class TotalsSource(Protocol):
@@ -234,21 +234,27 @@ class SlotTable:
             views = [v for v in views if v.slot != slot]  # somebody holds the byte of a free slot: not ours to take
         else:
             return None
-        self._step("acquire.locked")
-        for part, value in zip(OWNER_WORDS, owner, strict=True):
-            self._words.store(slot_index(slot, part), value)
-        self._step("acquire.owner")
-        generation = split_slot_word(self.word(slot))[0] + 1
-        self._words.store(slot_index(slot), slot_word(generation, OWNED))
-        self._step("acquire.owned")
+        try:
+            self._step("acquire.locked")
+            for part, value in zip(OWNER_WORDS, owner, strict=True):
+                self._words.store(slot_index(slot, part), value)
+            self._step("acquire.owner")
+            generation = split_slot_word(self.word(slot))[0] + 1
+            self._words.store(slot_index(slot), slot_word(generation, OWNED))
+            self._step("acquire.owned")
+        except BaseException:
+            self._locks.drop(slot)  # interrupted: as if we had died, so that the next holder recovers the slot
+            raise
         return slot, generation
 
     def release(self, slot: int, generation: int) -> bool:
         """Give a slot back that was acquired with this generation. False, and nothing touched, if it is not ours."""
         if self.word(slot) != slot_word(generation, OWNED):
             return False
-        self._close(slot, generation)
-        self._locks.drop(slot)
+        try:
+            self._close(slot, generation)
+        finally:  # also if interrupted: what is left of it falls to the next holder
+            self._locks.drop(slot)
         self._step("release.unlocked")
         return True
 
@@ -286,7 +292,7 @@ class SlotTable:
         self._slabs.zero(slot)  # 4
         self._step("release.zeroed")
         generation, _ = split_slot_word(self.word(slot))
-        self._words.store(slot_index(slot, S_TICK), next_tick(read_slots(self._words)))  # 5
+        self._words.store(slot_index(slot, S_TICK), next_tick(self._words))  # 5
         self._step("release.ticked")
         self._words.store(slot_index(slot), slot_word(generation, FREE))  # 6
         self._step("release.free")
