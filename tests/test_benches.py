@@ -1,0 +1,111 @@
+"""The harness of the benches: how a figure is made of rounds, judged and reported. Nothing is timed here."""
+
+import json
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from benches import __main__ as command
+from benches import harness
+from benches.harness import Comparison, Side, measure
+
+
+def taking(*seconds, units=1):
+    """A side that takes so long each time, one after the other, the last one for ever."""
+    left = list(seconds)
+
+    def run(times):
+        return times * (left.pop(0) if len(left) > 1 else left[0])
+
+    return Side(run, units, looped=False)
+
+
+def comparison(ours, other, limit, **kwargs):
+    return Comparison("ours", "the yardstick", ours, other, limit, **kwargs)
+
+
+def test_the_ratio_is_of_one_unit():
+    figure = measure(comparison(taking(6e-3, units=3), taking(1e-3), 2.5), rounds=9)
+    assert figure.ratio == pytest.approx(2)
+    assert (figure.ours_ns, figure.other_ns) == (pytest.approx(2e6), pytest.approx(1e6))
+    assert figure.ok
+
+
+def test_the_ratio_of_what_is_faster_is_turned_round():
+    assert measure(comparison(taking(1e-3), taking(40e-3), 39, faster=True), rounds=9).ratio == pytest.approx(40)
+    assert not measure(comparison(taking(1e-3), taking(40e-3), 41, faster=True), rounds=9).ok
+
+
+def test_a_round_that_strays_does_not_count():
+    strays = [1e-3, 1e-3, 1e-3, 90e-3, 80e-3, 70e-3, 60e-3, 1e-3]
+    figure = measure(comparison(taking(*strays), taking(1e-3), 1.1), rounds=9)
+    assert figure.ratio == pytest.approx(1)
+    assert max(figure.ratios) == pytest.approx(90)
+
+
+def test_there_are_never_fewer_than_nine_rounds():
+    assert len(measure(comparison(taking(1e-3), taking(1e-3), 2), rounds=1).ratios) == harness.LEAST_ROUNDS == 9
+
+
+def test_a_miss_is_measured_again_and_longer():
+    missed = measure(comparison(taking(3e-3), taking(1e-3), 2), rounds=9)
+    assert (missed.ok, missed.looks, len(missed.ratios)) == (False, 2, 36)
+    slow_at_first = taking(*[3e-3] * 10, 1e-3)
+    kept = measure(comparison(slow_at_first, taking(1e-3), 2), rounds=9)
+    assert (kept.ok, kept.looks, kept.ratio) == (True, 2, pytest.approx(1))
+
+
+def test_the_loop_is_not_counted(monkeypatch):
+    monkeypatch.setattr(harness, "EMPTY_LOOP", taking(1e-3))
+    looped = Side(taking(5e-3).run)
+    figure = measure(comparison(looped, Side(taking(3e-3).run), 2.5), rounds=9)
+    assert figure.ratio == pytest.approx(2)
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    """Run the command on these comparisons: (exit status, standard output, standard error)."""
+
+    def run(comparisons, *arguments):
+        monkeypatch.setattr(command, "GROUPS", {"some": SimpleNamespace(comparisons=lambda: iter(comparisons))})
+        monkeypatch.setattr(sys, "argv", ["benches", *arguments])
+        status = command.main()
+        return status, *capsys.readouterr()
+
+    return run
+
+
+KEPT = comparison(taking(1e-3), taking(1e-3), 1.5)
+MISSED = comparison(taking(2e-3), taking(1e-3), 1.5)
+
+
+def test_each_figure_stands_beside_its_limit(run):
+    status, out, err = run([KEPT])
+    assert (status, err) == (0, "")
+    heading, line = out.splitlines()
+    assert heading.split() == ["what", "against", "ratio", "limit"]
+    assert line.split() == ["ours", "the", "yardstick", "1.00", "≤", "1.50", "ok"]
+
+
+def test_a_miss_is_said_and_fails(run):
+    status, out, err = run([KEPT, MISSED, KEPT], "some")
+    assert status == 1
+    assert [line.split()[-1] for line in out.splitlines()[1:]] == ["ok", "MISSED", "ok"]
+    assert err == "missed: ours\n"
+
+
+def test_the_figures_go_to_a_file(run, tmp_path):
+    path = tmp_path / "figures.json"
+    assert run([KEPT, MISSED], "--json", str(path), "--rounds", "11")[0] == 1
+    report = json.loads(path.read_text())
+    assert (report["ok"], report["rounds"]) == (False, 11)
+    kept, missed = report["figures"]
+    assert (kept["ok"], kept["limit"], kept["direction"], len(kept["ratios"])) == (True, 1.5, "at most", 11)
+    assert (missed["ok"], missed["looks"], missed["ratio"]) == (False, 2, pytest.approx(2))
+
+
+def test_a_group_that_is_none_is_refused(run):
+    with pytest.raises(SystemExit) as caught:
+        run([KEPT], "others")
+    assert caught.value.code == 2
