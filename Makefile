@@ -25,7 +25,7 @@ export TSAN_OPTIONS ?= halt_on_error=1:second_deadlock_stack=1
 .PHONY: help demo test proofs slow sanitize bench test-kernel pictures docs lint format dist clean distclean
 
 help: ## list these targets
-	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "  make %-10s %s\n", $$1, $$2}'
+	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "  make %-12s %s\n", $$1, $$2}'
 
 demo: $(CORE) ## simulated producers and what a monitor sees of them; needs no accelerator, ends by itself
 	@$(VENV)/bin/neuron-ds demo $(ARGS)
