@@ -12,7 +12,7 @@ PIP := $(PY) -m pip --disable-pip-version-check -qq
 CORE := src/neuron_ds/_core.abi3.so
 CORE_SOURCES := $(wildcard csrc/*.[ch] csrc/python/*.[ch])
 # Everything clang-format looks after: what is generated looks after itself.
-C_FILES = $(filter-out csrc/nds_layout.h,$(shell find csrc tests benches -name '*.[ch]' 2>/dev/null))
+C_FILES = $(filter-out csrc/nds_layout.h,$(shell find csrc tests benches fuzz -name '*.[ch]' 2>/dev/null))
 
 SANITIZE := build/sanitize
 SANITIZE_FLAGS := -std=c11 -O1 -g -D_GNU_SOURCE -Wall -Wextra -fno-omit-frame-pointer -fno-sanitize-recover=all -pthread -Icsrc
@@ -38,18 +38,18 @@ proofs: sanitize slow bench ## everything that takes longer: the next three
 slow: $(CORE) $(VENV)/.extra-test ## the slow proofs: kill storms, long races
 	@$(PY) -m pytest -m slow $(ARGS)
 
-sanitize: ## the C core's own tests under the address, undefined-behaviour and thread sanitizers
+sanitize: ## the C core's own tests and fuzzer under the address, undefined-behaviour and thread sanitizers
 	@$(PYTHON) tools/toolchain.py
-	@set -e; found=; mkdir -p $(SANITIZE); \
+	@set -e; mkdir -p $(SANITIZE); \
 	try() { \
-	    [ -f "csrc/tests/$$1.c" ] || return 0; found=yes; \
-	    echo "$$1 under -fsanitize=$$2"; \
-	    $(CC) $(SANITIZE_FLAGS) -fsanitize=$$2 -o $(SANITIZE)/$$1 csrc/tests/$$1.c csrc/*.c; \
-	    $(SANITIZE)/$$1; \
+	    name=$$(basename "$$1" .c); \
+	    echo "$$name under -fsanitize=$$2"; \
+	    $(CC) $(SANITIZE_FLAGS) -fsanitize=$$2 -o $(SANITIZE)/$$name "$$1" csrc/*.c; \
+	    $(SANITIZE)/$$name; \
 	}; \
-	try test_core address,undefined; \
-	try test_races thread; \
-	[ "$$found" ] || { echo "sanitize: neither csrc/tests/test_core.c nor test_races.c is there" >&2; exit 1; }
+	try csrc/tests/test_core.c address,undefined; \
+	try csrc/tests/test_races.c thread; \
+	try fuzz/fuzz_core.c address,undefined
 
 bench: $(CORE) $(VENV)/.extra-bench ## the benches, each figure beside its limit; fails on a miss
 	@mkdir -p build
@@ -65,7 +65,7 @@ docs: $(VENV)/.extra-docs ## the documentation as a site in site/
 	@NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict --quiet --site-dir site $(ARGS)
 	@echo "site/index.html"
 
-lint: $(CORE) $(VENV)/.extra-lint ## style, types, the stub against the built core, the direction of imports
+lint: $(CORE) $(VENV)/.extra-lint $(VENV)/.extra-bench ## style, types, the stub against the built core, the direction of imports
 	@$(VENV)/bin/ruff check .
 	@$(VENV)/bin/ruff format --check .
 	@$(VENV)/bin/mypy

@@ -57,7 +57,8 @@ static inline uint64_t nds_load(const nds_word *w)
 /* Copies n bytes (a multiple of 8, both ends 8-aligned) out of shared memory by aligned 8-byte atomic loads. */
 void nds_copy_out(void *dst, const void *shared, size_t n);
 
-/* Zeroes n bytes (a multiple of 8, 8-aligned) of shared memory by 8-byte release stores, in address order. */
+/* Zeroes n bytes (a multiple of 8, 8-aligned) of shared memory by 8-byte release stores, in address order. What is zero
+ * already may get none. */
 void nds_zero(void *shared, size_t n);
 
 /* ---- addresses: the word of a counter inside a blob, or NULL when the index is none -------------------------- */
@@ -203,8 +204,13 @@ unsigned nds_records_verify_again(const void *blob, void *copy, uint8_t state[ND
 enum nds_state nds_record_read(const void *blob, unsigned record, void *bytes);
 
 /* What a reader makes of one record read by number: a good one is remembered in `last`, and for a torn one the earlier
- * copy of the same use of the slot is put into `bytes`, if there is one, and NDS_STALE returned. */
-enum nds_state nds_record_settle(struct nds_last_good *last, unsigned record, enum nds_state state, void *bytes);
+ * copy of the same use of the slot is put into `bytes`, if there is one, and NDS_STALE returned. `used` is what
+ * nds_record_used said before the read: a record whose bit is clear belongs to no use of its slot. */
+enum nds_state nds_record_settle(struct nds_last_good *last, unsigned record, bool used, enum nds_state state,
+                                 void *bytes);
+
+/* Whether a record's model bit is set in the live blob; the two that have none are always in use. */
+bool nds_record_used(const void *blob, unsigned record);
 
 #define NDS_RECORD_PAUSE_US 200
 #define NDS_HEADER_PAUSE_US 500

@@ -285,9 +285,17 @@ enum nds_state nds_record_read(const void *blob, unsigned record, void *bytes)
     }
 }
 
-enum nds_state nds_record_settle(struct nds_last_good *last, unsigned record, enum nds_state state, void *bytes)
+bool nds_record_used(const void *blob, unsigned record)
 {
-    if (state == NDS_EXACT || state == NDS_RETRIED) {
+    return record >= NDS_MAX_MODELS || nds_load(words(blob, NDS_MODEL_BITMAP_OFFSET)) >> record & 1;
+}
+
+enum nds_state nds_record_settle(struct nds_last_good *last, unsigned record, bool used, enum nds_state state,
+                                 void *bytes)
+{
+    if (!used) {
+        forget(last, record); /* and nothing new is remembered: the next in this slot is another model */
+    } else if (state == NDS_EXACT || state == NDS_RETRIED) {
         remember(last, record, bytes);
     } else if (state != NDS_TORN) {
         forget(last, record);

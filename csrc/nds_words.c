@@ -30,8 +30,8 @@ void nds_copy_out(void *dst, const void *shared, size_t n)
         *(uint64_t *)(to + i * 8) = nds_load(from + i);
 }
 
-/* Most of a slab is zero most of the time, and a page that is only read costs a sixteenth of a page fault where one that
- * is written to costs a whole one. So a store is made only where there is something to zero. */
+/* Most of a slab is zero most of the time, and sixteen pages that are read cost one page fault where each that is
+ * written costs one. So stores are made only where there is something to zero. */
 void nds_zero(void *shared, size_t n)
 {
     nds_word *w = shared;

@@ -20,12 +20,14 @@ enum reason {
 };
 
 typedef struct {
-    PyObject_HEAD struct nds_lock_file *file; /* NULL once closed */
+    PyObject_HEAD
+    struct nds_lock_file *file; /* NULL once closed */
     PyObject *path;
 } LockFile;
 
 typedef struct Mapping {
-    PyObject_HEAD struct nds_mapping map;
+    PyObject_HEAD
+    struct nds_mapping map;
     PyObject *label;            /* (device, pid, slot) for errors, or NULL */
     struct nds_last_good *last; /* a reader's last consistent records, once it verified any */
     unsigned sleepers;          /* calls that hold the mapping with the GIL released */
@@ -41,7 +43,8 @@ typedef struct Mapping {
 } Mapping;
 
 typedef struct {
-    PyObject_HEAD unsigned char *base;
+    PyObject_HEAD
+    unsigned char *base;
     Py_ssize_t slabs;
     Py_ssize_t exports; /* buffers somebody holds */
     bool busy;          /* a pass is writing into it */
@@ -53,11 +56,13 @@ int add_mapping_types(PyObject *module);
 int add_counter_types(PyObject *module);
 int add_lock_types(PyObject *module);
 int add_snapshot_types(PyObject *module);
+int add_sampler_types(PyObject *module);
 extern PyMethodDef bench_methods[];
 extern PyMethodDef mapping_functions[];
 extern PyMethodDef lock_functions[];
 extern PyMethodDef snapshot_functions[];
 extern PyMethodDef kernel_functions[];
+extern PyMethodDef sampler_functions[];
 
 /* A new exception object of neuron_ds.errors, or NULL with another exception set. */
 PyObject *make_error(const Mapping *m, int reason, const char *detail);

@@ -2,7 +2,8 @@
 #include "binding.h"
 
 typedef struct {
-    PyObject_HEAD nds_word *word;
+    PyObject_HEAD
+    nds_word *word;
     uint64_t *live;
     Mapping *mapping;
     int core; /* -1 for a counter of the device */
@@ -147,7 +148,8 @@ static PyType_Spec counter_spec = {
 /* ---- Core: what touches several counters of one core in one call ---- */
 
 typedef struct {
-    PyObject_HEAD struct nds_core_words words;
+    PyObject_HEAD
+    struct nds_core_words words;
     uint64_t *live;
     Mapping *mapping;
     unsigned core;

@@ -72,8 +72,8 @@ static PyObject *kernel_abi(PyObject *self, PyObject *unused)
 PyObject *mapping_guard_kernel(Mapping *m, PyObject *args)
 {
     int fd, pid, pidfd;
-    unsigned long long offset;
-    if (!PyArg_ParseTuple(args, "iiKi:guard_kernel", &fd, &pid, &offset, &pidfd))
+    uint64_t offset;
+    if (!PyArg_ParseTuple(args, "iiO&i:guard_kernel", &fd, &pid, u64_arg, &offset, &pidfd))
         return NULL;
     if (m->guard_pid) {
         PyErr_SetString(PyExc_ValueError, "the mapping has a guard already");

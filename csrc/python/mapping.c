@@ -42,7 +42,7 @@ static void mapping_dealloc(Mapping *m)
         nds_mapping_free(&m->map);
     PyMem_Free(m->last);
     drop_guard_kernel(m);
-
+    Py_XDECREF(m->label);
     Py_XDECREF((PyObject *)m->guard_table);
     Py_XDECREF((PyObject *)m->guard_lock);
     PyObject_Free(m);
@@ -55,10 +55,13 @@ static PyObject *mapping_close(Mapping *m, PyObject *unused)
     (void)unused;
     nds_mapping_kill(&m->map);
     while (m->sleepers && !nds_forked(&m->map)) {
-        Py_BEGIN_ALLOW_THREADS usleep(50);
+        Py_BEGIN_ALLOW_THREADS
+        usleep(50);
         Py_END_ALLOW_THREADS
     }
     nds_unmap(&m->map);
+    if (!m->sleepers)
+        drop_guard_kernel(m); /* else it goes with the object: in a forked child a lost thread may count as asleep */
     Py_RETURN_NONE;
 }
 

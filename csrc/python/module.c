@@ -192,8 +192,9 @@ PyMODINIT_FUNC PyInit__core(void)
     if (!m)
         return NULL;
     if (add_lock_types(m) || add_mapping_types(m) || add_counter_types(m) || add_snapshot_types(m) ||
-        PyModule_AddFunctions(m, mapping_functions) || PyModule_AddFunctions(m, lock_functions) ||
-        PyModule_AddFunctions(m, snapshot_functions) || PyModule_AddFunctions(m, kernel_functions) ||
+        add_sampler_types(m) || PyModule_AddFunctions(m, mapping_functions) ||
+        PyModule_AddFunctions(m, lock_functions) || PyModule_AddFunctions(m, snapshot_functions) ||
+        PyModule_AddFunctions(m, kernel_functions) || PyModule_AddFunctions(m, sampler_functions) ||
         PyModule_AddFunctions(m, bench_methods)) {
         Py_DECREF((PyObject *)m);
         return NULL;

@@ -75,18 +75,20 @@ static void take_again(struct shot *shots, Py_ssize_t n)
         }
     if (!any)
         return;
-    Py_BEGIN_ALLOW_THREADS nds_pause_us(NDS_RECORD_PAUSE_US);
-    Py_END_ALLOW_THREADS for (Py_ssize_t i = 0; i < n; i++) if (shots[i].torn)
-    {
-        struct shot *s = &shots[i];
-        if (nds_readable(&s->m->map)) {
-            nds_records_verify_again(s->m->map.base, s->copy, s->state, s->m->last);
-            s->reason = check_guard(s->m, true);
-        } else {
-            s->reason = dead_reason(s->m);
+    Py_BEGIN_ALLOW_THREADS
+    nds_pause_us(NDS_RECORD_PAUSE_US);
+    Py_END_ALLOW_THREADS
+    for (Py_ssize_t i = 0; i < n; i++)
+        if (shots[i].torn) {
+            struct shot *s = &shots[i];
+            if (nds_readable(&s->m->map)) {
+                nds_records_verify_again(s->m->map.base, s->copy, s->state, s->m->last);
+                s->reason = check_guard(s->m, true);
+            } else {
+                s->reason = dead_reason(s->m);
+            }
+            s->m->sleepers--;
         }
-        s->m->sleepers--;
-    }
 }
 
 /* {record number: bytes} of the records that are shown from an earlier read, or None. */
@@ -174,16 +176,19 @@ PyObject *mapping_read_record(Mapping *m, PyObject *arg)
     if (record >= NDS_RECORDS)
         return raise_error(m, REASON_BAD_INDEX, "no such record");
     m->sleepers++;
+    bool used = nds_record_used(m->map.base, record);
     enum nds_state state;
-    Py_BEGIN_ALLOW_THREADS state = nds_record_read(m->map.base, record, bytes);
-    Py_END_ALLOW_THREADS m->sleepers--;
+    Py_BEGIN_ALLOW_THREADS
+    state = nds_record_read(m->map.base, record, bytes);
+    Py_END_ALLOW_THREADS
+    m->sleepers--;
     if (!nds_readable(&m->map))
         return raise_dead(m);
     int reason = check_guard(m, true);
     if (reason)
         return raise_error(m, reason, "");
     /* Under the GIL again: the last good copies are shared with snapshots. */
-    state = nds_record_settle(last_of(m), record, state, bytes);
+    state = nds_record_settle(last_of(m), record, used, state, bytes);
     if (state == NDS_UNPUBLISHED || state == NDS_TORN)
         return Py_BuildValue("(iO)", (int)state, Py_None);
     return Py_BuildValue("(iy#)", (int)state, (char *)bytes, (Py_ssize_t)nds_kind_size(nds_record_kind(record)));

@@ -164,7 +164,7 @@ def test_the_list_may_change_during_the_pause(make_slab):
     thread = threading.Thread(target=change)
     thread.start()
     try:
-        for _ in range(200):
+        for _ in range(60):
             for _, states, _ in _core.snapshot_many(mappings, arena, True):
                 assert states[PROCESS_INFO] == TORN
     finally:

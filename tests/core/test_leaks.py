@@ -18,7 +18,7 @@ from tests.core.helpers import PROCESS_INFO, PROCESS_INFO_EXT, Slab, uniform_rec
 ROUNDS = 300
 PAUSING_ROUNDS = 60  # for calls that pause; they cost 0.2 ms each
 TRIES = 4  # a leak grows every time, noise doesn't
-TYPES = (_core.Mapping, _core.Counter, _core.Core, _core.LockFile, _core.Arena)
+TYPES = (_core.Mapping, _core.Counter, _core.Core, _core.LockFile, _core.Arena, _core.Sampler)
 MODEL = uniform_record(5, 3)
 INFO = uniform_record(PROCESS_INFO, 3)
 
@@ -53,6 +53,7 @@ class World:
         torn = Slab(self.slab.read())
         torn.tear(5)
         self.torn = torn.reader()
+        self.sampler = _core.sampler((self.m, self.other), (8, 8))
         self.made = [self.slab, torn]
 
     def watched(self) -> list[object]:
@@ -69,9 +70,14 @@ class World:
             slab.close()
 
 
+def fresh_label() -> tuple[int, ...]:
+    """A label of its own: a constant that is never given back would not show as a block more."""
+    return tuple(iter((1, 2, 3)))
+
+
 def handles(w: World) -> None:
     """A mapping that ends while its handles are alive, and handles that end before it."""
-    m = w.slab.producer((1, 2, 3))
+    m = w.slab.producer(fresh_label())
     counter, core = m.nd(0), m.core(0)
     counter.add(1)
     m.close()
@@ -94,9 +100,9 @@ CASES: dict[str, list[Case]] = {
         lambda w: w.slab.reader().close(),
         lambda w: w.slab.reader().snapshot(),  # its memory of good records
         lambda w: handles(w),
-        lambda w: _core.map(-1, 0, 4096, True, (1, 2, 3)),
-        lambda w: _core.map(w.slab.fd, 0, 2 * layout.SLAB_SIZE, False, (1, 2, 3)),
-        lambda w: _core.map(9999, 0, 8, False, (1, 2, 3)),
+        lambda w: _core.map(-1, 0, 4096, True, fresh_label()),
+        lambda w: _core.map(w.slab.fd, 0, 2 * layout.SLAB_SIZE, False, fresh_label()),
+        lambda w: _core.map(9999, 0, 8, False, fresh_label()),
         lambda w: _core.map(w.slab.fd, 0, 7, False, None),
         lambda w: _core.map(w.slab.fd, 0, 8, False, 5),
     ],
@@ -115,6 +121,16 @@ CASES: dict[str, list[Case]] = {
         lambda w: _core.snapshot_many([w.m] * 3, w.arena, True),
         lambda w: _core.snapshot_many([_core.map(-1, 0, 8, False, 5)], w.arena, True),
     ],
+    "sampler": [
+        lambda w: _core.sampler((w.m, w.other), (8, 16)),
+        lambda w: _core.sampler((w.m,), (17,)),
+        lambda w: _core.sampler((w.m,), ()),
+        lambda w: _core.sampler((w.m, None), (8, 8)),
+        lambda w: _core.sampler((w.m,), ("x",)),
+        lambda w: _core.sampler([], ()),
+    ],
+    "Sampler.look": [lambda w: w.sampler.look(), lambda w: (w.other.nc(0, 1).inc(), w.sampler.look())],
+    "Sampler.take": [lambda w: (w.other.nc(0, 1).inc(), w.sampler.look(), w.sampler.take())],
     "verify": [lambda w: _core.verify(bytes(layout.REQUIRED_SIZE)), lambda w: _core.verify(b"")],
     "fnv1a": [lambda w: _core.fnv1a(b"abc"), lambda w: _core.fnv1a("x")],
     "record_hash": [lambda w: _core.record_hash(MODEL), lambda w: _core.record_hash(b"")],

@@ -42,6 +42,14 @@ def test_copy_and_zero(mapping, slab, first, count):
     assert slab.read() == before[: first * 8] + bytes(count * 8) + before[(first + count) * 8 :]
 
 
+@pytest.mark.parametrize("count", [1, 7, 8, 24, 27])
+def test_zero_finds_a_single_word_wherever_it_lies(mapping, slab, count):
+    for index in range(count):
+        mapping.store(index, 1 << 63)
+        mapping.zero(0, count)
+        assert slab.read(0, count * 8) == bytes(count * 8)
+
+
 @pytest.mark.parametrize("index", [END, END + 1, *HUGE])
 def test_no_word_outside(mapping, slab, index):
     for call in (

@@ -204,6 +204,7 @@ def test_the_steps_of_publish(slab):
 @each_kind
 def test_the_states_of_a_read_by_name(slab, record, kind, size):
     producer, reader = slab.producer(), slab.reader()
+    producer.bitmap_set(5)
     assert reader.read_record(record) == (UNPUBLISHED, None)
     published = producer.publish(record, uniform_record(record, 3))
     assert reader.read_record(record) == (EXACT, published)

@@ -8,10 +8,7 @@ import pytest
 from neuron_ds.driver import directory as d
 from neuron_ds.driver import table as t
 from neuron_ds.errors import LayoutMismatch
-from tests.devices import put_word
-from tests.driver.test_directory import USES, device0
-
-__all__ = ["device0"]  # a fixture
+from tests.devices import USES, put_word
 
 
 @pytest.mark.parametrize("use", USES)

@@ -3,24 +3,20 @@ instead of what stood in their own."""
 
 import os
 
-import pytest
-
 from neuron_ds import datastore
 from neuron_ds.driver import directory as d
 from neuron_ds.driver.software import SoftwareDriver
-from tests.processes import Talk, outcome, result_of
+from tests.processes import Talk, as_root, become, outcome, result_of
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+@as_root
 def test_a_private_directory_of_root_does_not_hide_ones_own(root, driver):
     """Where NEURON_DS_DIR is not set, root's directory is looked in too; most users may not."""
     os.chmod(os.path.dirname(root), 0o777)
     with datastore.publish(0, driver=driver):
 
         def as_nobody(talk: Talk) -> list[object]:
-            os.setgroups([])
-            os.setgid(65534)
-            os.setuid(65534)
+            become(65534)
             d.roots = lambda *_: [(root + "-own", False), (root, False)]
             own = SoftwareDriver()
             before = outcome(own.devices), outcome(lambda: own.properties(0))

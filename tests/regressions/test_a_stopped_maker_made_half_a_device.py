@@ -5,7 +5,7 @@ import os
 import signal
 import time
 
-from tests.driver.test_directory import entries, probe_and_die
+from tests.devices import entries, probe_and_die
 from tests.processes import Child
 
 

@@ -3,7 +3,7 @@ another model and that one was torn, the deleted model was shown as its earlier 
 
 import threading
 
-from tests.core.helpers import ABSENT, RETRIED, TORN, Slab, uniform_record
+from tests.core.helpers import ABSENT, EXACT, RETRIED, STALE, TORN, Slab, uniform_record
 
 
 def test_what_was_read_under_a_clear_bit_is_not_remembered():
@@ -35,4 +35,25 @@ def test_what_was_read_under_a_clear_bit_is_not_remembered():
         else:
             assert result[0] in (ABSENT, TORN)
     assert hit, "never hit the pause"
+    slab.close()
+
+
+def test_a_read_by_name_of_a_slot_that_is_not_in_use_is_not_remembered():
+    slab = Slab()
+    producer, reader = slab.producer(), slab.reader()
+    left_behind = producer.publish(4, uniform_record(4, 1))  # its bit is clear
+    assert reader.read_record(4) == (EXACT, left_behind)
+    producer.publish(4, uniform_record(4, 2))
+    producer.bitmap_set(4)
+    slab.tear(4)
+    assert reader.snapshot()[2][4] == TORN
+    assert reader.read_record(4) == (TORN, None)
+    slab.tear(4)
+    assert reader.read_record(4)[0] == EXACT
+    slab.tear(4)
+    assert reader.read_record(4)[0] == STALE
+    producer.bitmap_clear(4)
+    assert reader.read_record(4) == (TORN, None)  # the model that was known is gone
+    producer.bitmap_set(4)
+    assert reader.read_record(4) == (TORN, None)
     slab.close()
