@@ -11,6 +11,7 @@ import pytest
 
 from neuron_ds.driver import steps
 from neuron_ds.driver.software import SoftwareDriver
+from tests.processes import result_of
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -63,3 +64,10 @@ def switching() -> Iterator[None]:
     sys.setswitchinterval(1e-6)
     yield
     sys.setswitchinterval(before)
+
+
+@pytest.fixture
+def device0(root) -> str:
+    """A device that was made by another process, so that this one knows nothing of it."""
+    assert result_of(lambda talk: SoftwareDriver(root).probe(0).type) == "trn2"
+    return f"{root}/neuron0"

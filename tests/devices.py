@@ -6,14 +6,25 @@ Knows the software driver's files.
 from __future__ import annotations
 
 import os
+import signal
+import stat
 
 from neuron_ds import ModelNode, _core, datastore, layout
 from neuron_ds.driver import directory as d
 from neuron_ds.driver import table as t
 from neuron_ds.driver.software import SoftwareDriver
-from tests.processes import Talk, result_of
+from tests.processes import Talk, outcome, result_of
 
 COUNT = layout.NC_BY_NAME["inference_count"].index
+
+#: What one may want of a device.
+USES = {
+    "properties": lambda driver: driver.properties(0),
+    "publish": lambda driver: datastore.publish(0, driver=driver),
+    "attach": lambda driver: datastore.attach(1, driver=driver),
+    "owners": lambda driver: driver.owners(0),
+    "totals": lambda driver: driver.totals(0),
+}
 
 
 def node(k: int) -> ModelNode:
@@ -50,6 +61,33 @@ def put_word(path: str, index: int, value: int) -> None:
     with open(path, "r+b") as f:
         f.seek(index * 8)
         f.write(value.to_bytes(8, "little"))
+
+
+def entries(root: str) -> list[str]:
+    return sorted(os.listdir(root))
+
+
+def mode(path: str) -> int:
+    return stat.S_IMODE(os.stat(path).st_mode)
+
+
+def files_of(root: str) -> list[str]:
+    return [f"{root}/neuron0/{name}" for name in d.FILE_SIZES]
+
+
+def probe_and_die(talk: Talk, root: str, call: str, number: int, end: signal.Signals) -> None:
+    """Probe; at the n-th use of this system call, killed or stopped."""
+    real, used = getattr(os, call), 0
+
+    def instead(*args, **kwargs):
+        nonlocal used
+        used += 1
+        if used == number:
+            os.kill(os.getpid(), end)
+        return real(*args, **kwargs)
+
+    setattr(os, call, instead)
+    talk.say(outcome(lambda: SoftwareDriver(root).probe(0)))
 
 
 def publish_once(root: str) -> int | None:

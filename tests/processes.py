@@ -240,6 +240,17 @@ def unshare(*what: str) -> list[str]:
     pytest.skip(f"nobody may make namespaces here: unshare {' '.join(what)} fails, also in a user namespace")
 
 
+#: For tests whose children become other users.
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+
+
+def become(uid: int, groups: tuple[int, ...] = ()) -> None:
+    """Another user for good, with no more than these groups."""
+    os.setgroups(groups)
+    os.setgid(uid)
+    os.setuid(uid)
+
+
 def adopt_orphans() -> None:
     """Become the reaper of grandchildren whose parent dies (PR_SET_CHILD_SUBREAPER)."""
     ctypes.CDLL(None, use_errno=True).prctl(36, 1, 0, 0, 0)

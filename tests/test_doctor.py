@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from neuron_ds import doctor, layout
-from neuron_ds.driver import _cache, get_driver, kernel
 from neuron_ds.driver import directory as d
+from neuron_ds.driver import get_driver, kernel
 from neuron_ds.driver import table as t
 from tests.cli.helpers import Producer, environment, probe
 
@@ -127,16 +127,6 @@ def test_accelerators_that_are_not_looked_at(directory, tmp_path, monkeypatch):
     finding = the(doctor.examine(), "hardware")
     assert finding.level == "warn"
     assert finding.message.startswith("2 accelerator nodes")
-
-
-def test_a_node_without_a_driver_behind_it(directory, tmp_path, monkeypatch):
-    (tmp_path / "dev").mkdir()
-    (tmp_path / "dev" / "neuron0").touch()
-    monkeypatch.setenv("NEURON_DS_DRIVER", "kernel")
-    findings = doctor.examine()
-    assert ("problem", "device") in levels(findings)
-    for key in ("kernel", "software"):
-        _cache.pop(key, None)
 
 
 # --- Directories

@@ -183,7 +183,7 @@ class DirectoryGone(NeuronDSError):
 
 
 class LayoutMismatch(NeuronDSError):
-    """A slot table written by another version of the software driver (EPROTO)."""
+    """A device directory written by another version of the software driver, or a damaged one (EPROTO)."""
 
     code = _errno.EPROTO
 

@@ -6,6 +6,7 @@ printed, and nothing it meets makes ``survey`` fail: what cannot be read says so
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 
 from neuron_ds.datastore import attach
@@ -20,7 +21,10 @@ COMMAND_LIMIT = 40
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """One taken slot and what its slab says. ``error`` tells why the slab could not be read, "" if it could."""
+    """One process on a device and what its slab says, if it has one.
+
+    ``error`` tells why the slab could not be read; it is "" if it could, and where there is none (state "attached").
+    """
 
     owner: Owner
     tag: str | None
@@ -28,10 +32,16 @@ class Process:
     command: str | None
     error: str
 
+    @property
+    def is_self(self) -> bool:
+        """Whether it is the process that asks."""
+        return self.owner.pid == os.getpid() and not self.owner.foreign
+
 
 @dataclass(frozen=True, slots=True)
 class DeviceListing:
-    """One device and its taken slots. ``error`` tells why the device could not be read, "" if it could."""
+    """One device and its processes. ``error`` tells why the device could not be read, "" if it could; what it is may be
+    known all the same."""
 
     device: int
     properties: DeviceProperties | None
@@ -39,9 +49,9 @@ class DeviceListing:
     error: str
 
     @property
-    def slots_used(self) -> int:
-        """Taken slots; a process that merely has the device open takes none."""
-        return sum(p.owner.state != "attached" for p in self.processes)
+    def slots_used(self) -> int | None:
+        """Taken slots, None if not known; a process that merely has the device open takes none."""
+        return None if self.error else sum(p.owner.state != "attached" for p in self.processes)
 
 
 def devices(driver: Driver | None = None) -> list[DeviceProperties]:
@@ -51,12 +61,12 @@ def devices(driver: Driver | None = None) -> list[DeviceProperties]:
 
 
 def owners(device: int, driver: Driver | None = None) -> list[Owner]:
-    """The taken slots of a device, by slot. Raises NoDevice (ENODEV)."""
+    """The taken slots of a device, by slot; of a real one all processes that have it open. Raises NoDevice (ENODEV)."""
     return (driver or get_driver()).owners(device)
 
 
 def processes(device: int, driver: Driver | None = None) -> list[Process]:
-    """The taken slots of a device with tag, version and command of each owner. Raises NoDevice (ENODEV)."""
+    """The ``owners`` of a device with tag, version and command of each. Raises NoDevice (ENODEV)."""
     driver = driver or get_driver()
     return [_process(owner, driver) for owner in driver.owners(device)]
 
@@ -85,12 +95,14 @@ def shorten(text: str, limit: int = COMMAND_LIMIT) -> str:
 
 
 def _device(device: int, driver: Driver) -> DeviceListing:
+    properties = None
     try:
-        return DeviceListing(device, driver.properties(device), processes(device, driver), "")
+        properties = driver.properties(device)
+        return DeviceListing(device, properties, processes(device, driver), "")
     except NeuronDSError as e:
-        return DeviceListing(device, None, [], str(e))
+        return DeviceListing(device, properties, [], str(e))
     except OSError as e:
-        return DeviceListing(device, None, [], f"device {device}: {e.strerror}")
+        return DeviceListing(device, properties, [], f"device {device}: {e.strerror}")
 
 
 def _process(owner: Owner, driver: Driver) -> Process:
@@ -98,7 +110,7 @@ def _process(owner: Owner, driver: Driver) -> Process:
         return Process(owner, None, None, None, "its producer died; the next publish recovers the slot")
     command = None if owner.foreign else command_line(owner.pid)
     if owner.state == "attached":
-        return Process(owner, None, None, command, "has the device open, publishes nothing")
+        return Process(owner, None, None, command, "")
     try:
         with attach(owner.pid, owner.device, slot=owner.slot, driver=driver) as reader:
             snapshot = reader.snapshot()
@@ -132,7 +144,7 @@ def to_neuron_ls(listing: list[DeviceListing], *, wide: bool = False) -> list[di
             "nc_count": cores,
             "memory_size": properties.memory_bytes if properties else None,
             "neuroncore_ids": ids,
-            "neuron_processes": [_process_entry(p, wide) for p in item.processes],
+            "neuron_processes": None if item.error else [_process_entry(p, wide) for p in item.processes],
             "slots": SLOTS_PER_DEVICE,
             "slots_used": item.slots_used,
         }

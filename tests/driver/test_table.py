@@ -95,14 +95,16 @@ def test_golden_trace(name, steps, last_closes):
 # --- Small rules ----------------------------------------------------------------------------------------------------
 
 
-def view(slot: int, state: int, tick: int) -> t.SlotView:
-    return t.SlotView(slot, t.slot_word(3, state), tick, t.OwnerWords(0, 0, 0, 0))
-
-
 def test_a_never_used_slot_comes_before_the_one_that_is_free_longest():
-    assert t.choose_slot([view(0, t.FREE, 4), view(1, t.FREE, 0), view(2, t.FREE, 0)]) == 1
-    assert t.choose_slot([view(0, t.FREE, 4), view(1, t.FREE, 2), view(2, t.OWNED, 1)]) == 1
-    assert t.choose_slot([view(0, t.OWNED, 0), view(1, t.CLOSING, 0)]) is None
+    machine = Machine()
+    assert t.free_slots(machine) == list(range(SLOTS_PER_DEVICE))
+    for slot, (state, tick) in enumerate([(t.FREE, 4), (t.OWNED, 1), (t.FREE, 2), (t.FREE, 0), (t.CLOSING, 0)]):
+        machine.words[t.slot_index(slot)] = t.slot_word(3, state)
+        machine.words[t.slot_index(slot, t.S_TICK)] = tick
+    assert t.free_slots(machine) == [3, *range(5, SLOTS_PER_DEVICE), 2, 0]
+    for slot in range(SLOTS_PER_DEVICE):
+        machine.words[t.slot_index(slot)] = t.slot_word(3, t.CLOSING if slot % 2 else t.OWNED)
+    assert t.free_slots(machine) == []
 
 
 @pytest.mark.parametrize("state", [t.FREE, t.OWNED, t.CLOSING])
@@ -464,7 +466,7 @@ class KeepsGeneration(t.SlotTable):
     """A reader can't tell the next owner from the last."""
 
     def acquire(self, owner):
-        slot = t.choose_slot(t.read_slots(self._words))
+        slot = next(iter(t.free_slots(self._words)), None)
         if slot is None or not self._locks.take(slot):
             return None
         for part, value in zip(t.OWNER_WORDS, owner, strict=True):

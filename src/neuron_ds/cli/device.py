@@ -57,7 +57,7 @@ def reset(device: int, yes: bool) -> int:
 
     driver = get_driver()
     where = driver.properties(device).path
-    if not yes and not click.confirm(f"Start the totals of {where} from zero?", err=True):
+    if driver.can_reset and not yes and not click.confirm(f"Start the totals of {where} from zero?", err=True):
         return tell("nothing changed", NEGATIVE)
     try:
         driver.reset(device)

@@ -40,9 +40,9 @@ def ls(as_json: bool, wide: bool) -> int:
     for item in listing:
         if item.error:
             tell(item.error)
-    if not any(item.properties for item in listing):
+    if all(item.error for item in listing):
         if not listing:
-            tell(f"no Neuron device: {_where()}; neuron-ds doctor tells more, neuron-ds simulate makes one")
+            tell(f"no Neuron device: {_where()}")
         return NEGATIVE
     if as_json:
         print_json(to_neuron_ls(listing, wide=wide))
@@ -53,13 +53,16 @@ def ls(as_json: bool, wide: bool) -> int:
 
 
 def _where() -> str:
-    from neuron_ds.driver import get_driver
+    from neuron_ds.driver import get_driver, kernel
 
     driver = get_driver()
     roots = getattr(driver, "roots", None)
-    if roots is None:
-        return f"the driver {driver.name} has none"
-    return "none in " + ", ".join(path for path, _ in roots())
+    if roots is not None:
+        where = ", ".join(path for path, _ in roots())
+        return f"none in {where}; neuron-ds doctor tells more, neuron-ds simulate makes one"
+    if driver.name == "kernel":
+        return f"there is no device node in {kernel.dev_root()}; neuron-ds doctor tells more"
+    return f"the driver {driver.name} has none; neuron-ds doctor tells more"
 
 
 @click.command(short_help="Everything in one slab, of a process or from a file.")

@@ -61,14 +61,15 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]], *, right: str = 
 
 
 def listing_lines(listing: Sequence[DeviceListing], *, wide: bool) -> Iterator[str]:
-    """Each device with a line of its own and a table of its taken slots."""
+    """Each device with a line of its own and a table of its processes."""
     for i, item in enumerate(listing):
         if i:
             yield ""
-        if item.properties is None:
-            yield f"device {item.device}  not readable"
+        line = f"device {item.device}" if item.properties is None else device_line(item.properties)
+        if item.error:
+            yield f"{line}  not readable"
             continue
-        yield device_line(item.properties) + f"  {item.slots_used} of {layout.SLOTS_PER_DEVICE} slots used"
+        yield f"{line}  {item.slots_used} of {layout.SLOTS_PER_DEVICE} slots used"
         if item.processes:
             header = ("SLOT", "PID", "AGE", "RUNTIME", "TAG", "COMMAND", "STATE")
             yield from table(header, (_process_row(p, wide) for p in item.processes), right="SLOT PID AGE")
@@ -93,7 +94,9 @@ def _process_row(process: Process, wide: bool) -> tuple[str, ...]:
     if not wide:
         tag, command = shorten(tag, 32), shorten(command)
     state = {True: "", False: "dead", None: "?"}[owner.alive]
-    if owner.state != "owned":
+    if owner.state == "attached":
+        state = "attached, publishes nothing" + (" (this command)" if process.is_self else "")
+    elif owner.state != "owned":
         state = f"{state} {owner.state}".strip()
     if owner.foreign:
         state = f"{state} other pid namespace".strip()

@@ -77,6 +77,7 @@ class Driver(Protocol):
     """Who gets which slab. Every method raises errors of ``neuron_ds.errors`` that name device and pid."""
 
     name: str
+    can_reset: bool  #: whether ``reset`` can start totals from zero
 
     def devices(self) -> list[int]:
         """Numbers of the devices that exist, ascending."""

@@ -97,19 +97,24 @@ def open_root(path: str, *, produce: bool, told: bool) -> int:
     return fd
 
 
-def _open_dir(path: str, dir_fd: int | None = None) -> int:
+_READER_ADVICE = "run as its owner, or have its producers give you group access with NEURON_DS_GROUP"
+
+
+def _open_dir(path: str, dir_fd: int | None = None, *, shown: str = "", device: int | None = None) -> int:
+    """A descriptor of a directory; ``shown`` is what errors call it."""
+    shown = shown or path
     try:
         return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=dir_fd)
     except OSError as e:
         if e.errno in (errno.ELOOP, errno.ENOTDIR):
-            raise UnsafeDirectory("is a symbolic link or no directory; name the real directory", path=path) from None
-        if e.errno in (errno.EACCES, errno.EPERM):
-            raise AccessDenied(
-                "may not be read by you; ask its owner for group access or run as its owner", path=path
+            raise UnsafeDirectory(
+                "is a symbolic link or no directory; name the real directory", device=device, path=shown
             ) from None
+        if e.errno in (errno.EACCES, errno.EPERM):
+            raise AccessDenied(f"may not be read by you; {_READER_ADVICE}", device=device, path=shown) from None
         if e.errno == errno.ENOENT:
             raise
-        raise _system(e, path, "opening the directory") from None
+        raise _system(e, shown, "opening the directory", device) from None
 
 
 def make_root(path: str) -> None:
@@ -164,7 +169,7 @@ def open_device(root: str, root_fd: int, device: int) -> int:
     """A descriptor of a device's folder. Raises NoDevice, or UnsafeDirectory where others could change it."""
     path = f"{root}/{device_name(device)}"
     try:
-        fd = _open_dir(device_name(device), root_fd)
+        fd = _open_dir(device_name(device), root_fd, shown=path, device=device)
     except FileNotFoundError:
         raise NoDevice("does not exist; simulate or publish makes it", device=device, path=root) from None
     if os.fstat(fd).st_mode & (stat.S_IWGRP | stat.S_IWOTH):
@@ -179,7 +184,7 @@ def open_file(device_fd: int, name: str, *, write: bool) -> int:
     return os.open(name, flags, dir_fd=device_fd)
 
 
-def unusable(e: OSError, device: int, path: str) -> NeuronDSError:
+def unusable(e: OSError, device: int, path: str, *, produce: bool) -> NeuronDSError:
     """What to raise when the folder of a device is there but one of its files can't be used."""
     if isinstance(e, NeuronDSError) and not isinstance(e, SystemFailure):
         return e
@@ -187,6 +192,8 @@ def unusable(e: OSError, device: int, path: str) -> NeuronDSError:
         return LayoutMismatch("the directory lacks a file; remove it", device=device, path=path)
     if e.errno == errno.ELOOP:
         return UnsafeDirectory("one of its files is a symbolic link; remove the directory", device=device, path=path)
+    if e.errno in (errno.EACCES, errno.EPERM) and not produce:
+        return AccessDenied(f"its files may not be read by you; {_READER_ADVICE}", device=device, path=path)
     return _system(e, path, "opening the device", device)
 
 

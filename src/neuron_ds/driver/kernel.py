@@ -94,6 +94,7 @@ class KernelDriver:
     """Real devices. ``NEURON_DS_DEV`` and ``NEURON_DS_SYSFS`` name other roots than /dev and the driver's sysfs."""
 
     name = "kernel"
+    can_reset = False
 
     # --- nodes -------------------------------------------------------------------------------------------------------
 
@@ -341,7 +342,6 @@ def _open_error(e: OSError, device: int, path: str) -> NeuronDSError:
                 "Kubernetes), the node alone is not enough",
                 device=device,
                 path=path,
-                code=e.errno,
             )
         case errno.ENOENT:
             return NoDevice(f"no such node; {_NO_NODE}", device=device, path=path)

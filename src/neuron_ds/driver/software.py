@@ -117,7 +117,7 @@ class _Device:
             self.owners = _core.open_lock_file(fd, d.OWNERS)
             self.slabs_fd = self._open(fd, d.SLABS)
         except OSError as e:
-            raise d.unusable(e, device, self.path) from None
+            raise d.unusable(e, device, self.path, produce=produce) from None
         finally:
             os.close(fd)
         self.slabs = _Slabs(device, self.slabs_fd, self.totals)
@@ -244,6 +244,7 @@ class SoftwareDriver:
     """Devices in directories: ``NEURON_DS_DIR``, else this user's own below /dev/shm (readers also root's)."""
 
     name = "software"
+    can_reset = True
 
     def __init__(self, directory: str | None = None) -> None:
         """``directory`` stands for NEURON_DS_DIR; the environment is looked at anew in every call otherwise."""

@@ -130,10 +130,11 @@ class Slabs(Protocol):
 # --- Rules that only look -------------------------------------------------------------------------------------------
 
 
-def choose_slot(views: Sequence[SlotView]) -> int | None:
-    """The slot a claim takes: a never-used one (tick 0) of the lowest index, else the free one longest released."""
-    free = [v for v in views if v.state == FREE]
-    return min(free, key=lambda v: (v.tick, v.slot)).slot if free else None
+def free_slots(words: Words) -> list[int]:
+    """The free slots in the order of claims: never-used ones (tick 0) by index, then those longest released."""
+    ticks = words.load_many(slot_index(0, S_TICK), SLOTS_PER_DEVICE, SLOT_STRIDE)
+    slots = enumerate(words.load_many(W_SLOTS, SLOTS_PER_DEVICE, SLOT_STRIDE))
+    return sorted((slot for slot, word in slots if split_slot_word(word)[1] == FREE), key=ticks.__getitem__)
 
 
 def next_tick(words: Words) -> int:
@@ -226,12 +227,10 @@ class SlotTable:
 
     def acquire(self, owner: OwnerWords) -> tuple[int, int] | None:
         """Claim a slot: (slot, generation), or None when all are taken."""
-        views = read_slots(self._words)
-        while (slot := choose_slot(views)) is not None:
+        for slot in free_slots(self._words):
             self._step("acquire.begin")
             if self._locks.take(slot):
-                break
-            views = [v for v in views if v.slot != slot]  # somebody holds the byte of a free slot: not ours to take
+                break  # else somebody holds the byte of a free slot: not ours to take
         else:
             return None
         try:
