@@ -1,0 +1,241 @@
+"""One pass over all slabs gives one Sample: every device and process at one moment, immutable.
+
+A Collector keeps its readers attached between passes and its memory in an arena; a LatencySampler looks at the cores in
+between. What cannot be read says so in its own place and fails nobody else. This module knows no period, no rate and no
+format of output.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from neuron_ds import _core, layout
+from neuron_ds.datastore import ArenaPool, Reader, attach, snapshot_all
+from neuron_ds.driver import DeviceProperties, Driver, Owner, get_driver
+from neuron_ds.driver.totals import DeviceTotals
+from neuron_ds.errors import NeuronDSError
+from neuron_ds.snapshot import Snapshot
+
+#: What tells one producer's use of a slab from every other: device, slot, generation, pid, directory.
+Key = tuple[int, int | None, int | None, int, str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Latencies:
+    """Latencies of one process since the last Sample, one pair after each completion that was seen.
+
+    total_us, device_us: in the order of the looks, cores mixed. dropped: completions seen for which there was no room.
+    """
+
+    total_us: tuple[int, ...] = ()
+    device_us: tuple[int, ...] = ()
+    dropped: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessSample:
+    """One producer in a Sample. ``snapshot`` is None where ``error`` says why it could not be read."""
+
+    owner: Owner
+    snapshot: Snapshot | None
+    error: str
+    latencies: Latencies = Latencies()
+
+    @property
+    def key(self) -> Key:
+        return key_of(self.owner)
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceSample:
+    """One device in a Sample. ``totals`` is None, or the lists are short, where ``error`` says why."""
+
+    device: int
+    properties: DeviceProperties | None
+    processes: tuple[ProcessSample, ...]
+    totals: DeviceTotals | None
+    slots_used: int
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """All devices at one moment. ``time_ns`` is CLOCK_MONOTONIC at the end of the pass; ``error``: no device at all."""
+
+    time_ns: int
+    devices: tuple[DeviceSample, ...]
+    error: str
+
+    @property
+    def processes(self) -> tuple[ProcessSample, ...]:
+        return tuple(p for d in self.devices for p in d.processes)
+
+
+def key_of(owner: Owner) -> Key:
+    return owner.device, owner.slot, owner.generation, owner.pid, owner.path
+
+
+class Collector:
+    """Passes over all slabs. Not for several threads at once; close it, or use it as a context manager."""
+
+    def __init__(self, driver: Driver | None = None, *, totals: bool = True, verify: bool = True) -> None:
+        """With ``totals`` device totals are read too; ``verify`` as in ``Reader.snapshot``."""
+        self._driver = driver or get_driver()
+        self._totals, self._verify = totals, verify
+        self._readers: dict[Key, Reader] = {}
+        self._pool = ArenaPool()
+        self.sampler: LatencySampler | None = None
+
+    def collect(self) -> Sample:
+        """One pass. Raises nothing of ours: what went wrong stands in the Sample."""
+        try:
+            numbers, error = self._driver.devices(), ""
+        except NeuronDSError as e:
+            numbers, error = [], str(e)
+        listed = [self._list(device) for device in numbers]
+        owners = [owner for _, _, found, _ in listed for owner in found]
+        errors = self._attach(owners)
+        keys = [key for owner in owners if (key := key_of(owner)) in self._readers]
+        latencies = self.sampler.take() if self.sampler else {}
+        shots = snapshot_all([self._readers[key] for key in keys], self._pool, verify=self._verify) if keys else []
+        seen: dict[Key, Snapshot | NeuronDSError] = dict(zip(keys, shots, strict=True))
+        devices = tuple(
+            DeviceSample(
+                device,
+                properties,
+                tuple(self._process(owner, seen, errors, latencies) for owner in found if owner.state != "attached"),
+                *self._totals_of(device, problem),
+            )
+            for device, properties, found, problem in listed
+        )
+        for key, shot in seen.items():
+            if isinstance(shot, NeuronDSError):
+                self._readers.pop(key).close()
+        if self.sampler:
+            self.sampler.watch(self._readers)
+        return Sample(time.monotonic_ns(), devices, error)
+
+    def _list(self, device: int) -> tuple[int, DeviceProperties | None, list[Owner], str]:
+        try:
+            return device, self._driver.properties(device), self._driver.owners(device), ""
+        except NeuronDSError as e:
+            return device, None, [], str(e)
+
+    def _attach(self, owners: Sequence[Owner]) -> dict[Key, str]:
+        """Attach to who is new, detach from who is gone; why where it did not work."""
+        errors = {}
+        current = {key_of(owner) for owner in owners if owner.alive is not False and owner.state == "owned"}
+        for key in [key for key in self._readers if key not in current]:
+            self._readers.pop(key).close()
+        for owner in owners:
+            key = key_of(owner)
+            if key in current and key not in self._readers:
+                try:
+                    self._readers[key] = attach(owner.pid, owner.device, slot=owner.slot, driver=self._driver)
+                except NeuronDSError as e:
+                    errors[key] = str(e)
+        return errors
+
+    @staticmethod
+    def _process(
+        owner: Owner,
+        seen: dict[Key, Snapshot | NeuronDSError],
+        errors: dict[Key, str],
+        latencies: dict[Key, Latencies],
+    ) -> ProcessSample:
+        key = key_of(owner)
+        shot = seen.get(key)
+        if isinstance(shot, Snapshot):
+            return ProcessSample(owner, shot, "", latencies.get(key, Latencies()))
+        if isinstance(shot, NeuronDSError):
+            return ProcessSample(owner, None, str(shot))
+        dead = "its producer died; the next publish recovers the slot" if owner.alive is False else owner.state
+        return ProcessSample(owner, None, errors.get(key, dead))
+
+    def _totals_of(self, device: int, problem: str) -> tuple[DeviceTotals | None, int, str]:
+        if problem:
+            return None, 0, problem
+        used = sum(1 for key in self._readers if key[0] == device)
+        if not self._totals:
+            return None, used, ""
+        try:
+            return self._driver.totals(device), used, ""
+        except NeuronDSError as e:
+            return None, used, str(e)
+
+    def close(self) -> None:
+        """Stop the sampler and detach from everything."""
+        if self.sampler:
+            self.sampler.close()
+            self.sampler = None
+        for reader in self._readers.values():
+            reader.close()
+        self._readers.clear()
+
+    def __enter__(self) -> Collector:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class LatencySampler:
+    """A thread that looks at the cores of a Collector's readers many times a second, all slabs in one call.
+
+    The runtime stores the latencies of the last execution only; a sample is kept whenever a core completed something
+    since the look before. ``rate_hz``: 100 by default, up to 1000. ``busy_s`` is what it has cost in processor time.
+    """
+
+    def __init__(self, collector: Collector, rate_hz: float = 100.0) -> None:
+        self._period = 1.0 / rate_hz
+        self._lock = threading.Lock()
+        self._keys: tuple[Key, ...] = ()
+        self._native = _core.sampler((), ())
+        self._stop = threading.Event()
+        self.busy_s = 0.0
+        self._thread = threading.Thread(target=self._run, name="neuron-ds-sampler", daemon=True)
+        collector.sampler = self
+        self._thread.start()
+
+    def _run(self) -> None:
+        due = time.monotonic()
+        while not self._stop.is_set():
+            with self._lock:
+                self._native.look()
+            due += self._period
+            wait = due - time.monotonic()
+            if wait > 0:
+                self._stop.wait(wait)
+            else:
+                due = time.monotonic()  # too late: the looks that were missed are not made up for
+        self.busy_s = time.thread_time()
+
+    def watch(self, readers: dict[Key, Reader]) -> None:
+        """Look at these from now on. What was kept for those that stay is kept."""
+        keys = tuple(readers)
+        if keys == self._keys:
+            return
+        native = _core.sampler(
+            tuple(reader._lease.mapping for reader in readers.values()),
+            tuple(reader.properties.cores or layout.MAX_CORES for reader in readers.values()),
+        )
+        native.look()
+        with self._lock:
+            self._keys, self._native = keys, native
+
+    def take(self) -> dict[Key, Latencies]:
+        """What was kept since the last take. Whoever takes must find the slab still its producer's, or drop it."""
+        with self._lock:
+            kept, keys = self._native.take(), self._keys
+        found = {}
+        for key, (data, dropped) in zip(keys, kept, strict=True):
+            words = memoryview(data).cast("Q")
+            found[key] = Latencies(tuple(words[0::2]), tuple(words[1::2]), dropped)
+        return found
+
+    def close(self) -> None:
+        self._stop.set()
+        self._thread.join()
