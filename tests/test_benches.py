@@ -1,14 +1,19 @@
 """The harness of the benches: how a figure is made of rounds, judged and reported. Nothing is timed here."""
 
 import json
+import subprocess
 import sys
 from types import SimpleNamespace
 
 import pytest
 
 from benches import __main__ as command
-from benches import harness
+from benches import drivers, harness
+from benches.fixtures import directory
 from benches.harness import Comparison, Side, measure
+from neuron_ds.driver import table as t
+from neuron_ds.driver.software import SoftwareDriver
+from tests.devices import table_of
 
 
 def taking(*seconds, units=1):
@@ -109,3 +114,22 @@ def test_a_group_that_is_none_is_refused(run):
     with pytest.raises(SystemExit) as caught:
         run([KEPT], "others")
     assert caught.value.code == 2
+
+
+def test_the_crowd_does_what_it_is_told():
+    with directory(devices=1) as path, drivers._crowd(path) as side:
+        through_the_driver, by_hand = side(drivers.DRIVER), side(drivers.BY_HAND)
+        assert through_the_driver.units == by_hand.units == drivers.PROCESSES * drivers.ROUNDS_EACH
+        for changes in (2, 4):  # an acquire and a release each raise the generation of a slot
+            assert through_the_driver.run(1) > 0
+            assert by_hand.run(2) > 0
+            generations = [view.generation for view in t.read_slots(table_of(path))]
+            assert sum(generations) == changes * through_the_driver.units
+        assert SoftwareDriver(path).owners(0) == []
+
+
+def test_a_process_that_leaves_the_crowd_is_missed():
+    with subprocess.Popen([sys.executable, "-c", "print('r', end='')"], stdout=subprocess.PIPE, bufsize=0) as process:
+        drivers._wait_for([process], b"r")
+        with pytest.raises(RuntimeError, match=f"process {process.pid} of the crowd"):
+            drivers._wait_for([process], b"d")

@@ -13,7 +13,7 @@ from neuron_ds.doctor.nodes import holders_of
 from neuron_ds.driver import _cache, kernel
 from neuron_ds.errors import NoDevice
 from tests.cli.helpers import Producer
-from tests.processes import Child, Talk
+from tests.processes import Child, Talk, as_root
 from tests.standins import StandIn
 from tests.test_doctor import levels, the
 
@@ -167,7 +167,7 @@ def examine_as_nobody() -> list[dict[str, str]]:
     return examine()
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+@as_root
 def test_a_node_that_may_not_be_opened(nodes):
     nodes.node(0).chmod(0o640)
     findings = findings_of(nodes, examine_as_nobody)

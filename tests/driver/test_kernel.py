@@ -31,7 +31,7 @@ from neuron_ds.errors import (
     TableBusy,
     WrongVersion,
 )
-from tests.processes import Child, Talk, outcome, result_of
+from tests.processes import Child, Talk, as_root, outcome, result_of
 from tests.standins import StandIn
 
 NOBODY = 65534
@@ -135,7 +135,7 @@ def unused_major() -> int:
     return next(major for major in range(254, 239, -1) if str(major) not in used)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a device node")
+@as_root
 def test_a_node_whose_module_is_not_loaded(dev):
     os.mknod(dev / "neuron0", 0o600 | stat.S_IFCHR, os.makedev(unused_major(), 0))
     with pytest.raises(NoDevice, match="no driver answers"):
@@ -163,7 +163,7 @@ def open_as_nobody() -> list[Any]:
     return []
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+@as_root
 def test_a_node_of_somebody_else(nodes):
     nodes.node().chmod(0o660)
     number, device, path, is_permission, text = nodes.call(open_as_nobody)

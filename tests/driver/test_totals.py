@@ -113,7 +113,7 @@ class Nothing:
         return bytearray(WORDS * 8)
 
     def add(self, totals: bytearray, slot: int, /) -> None:
-        pass
+        """No slab holds anything."""
 
 
 def test_reading_gives_up_after_a_bounded_number_of_attempts() -> None:

@@ -10,7 +10,7 @@ from neuron_ds.driver import directory as d
 from neuron_ds.driver.software import SoftwareDriver
 from neuron_ds.errors import AccessDenied
 from tests.cli.helpers import probe
-from tests.processes import Talk, result_of
+from tests.processes import Talk, as_root, result_of
 
 
 def refused_as_nobody(talk: Talk, root: str) -> list[object]:
@@ -22,7 +22,7 @@ def refused_as_nobody(talk: Talk, root: str) -> list[object]:
     return [refused.value.device, refused.value.path, str(refused.value)]
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+@as_root
 @pytest.mark.parametrize("closed", ["", d.TABLE, d.OWNERS, d.SLABS])
 def test_a_reader_is_told_what_a_reader_can_do(root, closed):
     probe(root)
