@@ -12,12 +12,12 @@ import platform
 import sys
 from collections.abc import Iterator
 
-from benches import counters, slabs, startup
+from benches import counters, drivers, slabs, startup
 from benches.harness import LEAST_ROUNDS, Comparison, Figure, measure
 from neuron_ds.errors import NeuronDSError
 
 ROUNDS = 101
-GROUPS = {"counters": counters, "slabs": slabs, "startup": startup}
+GROUPS = {"counters": counters, "slabs": slabs, "drivers": drivers, "startup": startup}
 OK, MISSED, CANNOT_RUN = 0, 1, 2
 
 

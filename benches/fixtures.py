@@ -23,6 +23,7 @@ from neuron_ds.records import ModelNode
 
 #: Every counter of a measured slab: two digits of a Python int, and below 2**60.
 VALUE = (1 << 59) + 12345
+MANY_DEVICES = 16
 _ROOM_FACTOR = 1.25
 
 

@@ -7,14 +7,13 @@ import os
 from collections.abc import Iterator
 from contextlib import ExitStack
 
-from benches.fixtures import directory, producers
+from benches.fixtures import MANY_DEVICES, directory, producers
 from benches.harness import Comparison, statement
 from neuron_ds import _core, layout
 from neuron_ds.datastore import ArenaPool, Reader, attach, snapshot_all
 from neuron_ds.driver import directory as files
 from neuron_ds.driver.software import SoftwareDriver
 
-MANY_DEVICES = 16
 MANY_SLABS = MANY_DEVICES * layout.SLOTS_PER_DEVICE
 
 

@@ -38,6 +38,8 @@ from neuron_ds.layout import SLAB_SIZE, SLOTS_PER_DEVICE
 #: The byte of ``owners`` that is the table lock; bytes 0-15 are the liveness locks of the slots.
 TABLE_LOCK = SLOTS_PER_DEVICE
 LOCK_WAIT_S = 2.0
+#: Several times what a holder needs: were it shorter, those who wait would keep the holder from going on.
+LOCK_PAUSE_S = 500e-6
 
 
 class _Locks:
@@ -171,12 +173,10 @@ class _Device:
         if not self.mutex.acquire(timeout=LOCK_WAIT_S):
             raise self._busy()
         try:
-            pause = 20e-6
             while not self.owners.take(TABLE_LOCK):
                 if time.monotonic() > deadline:
                     raise self._busy()
-                time.sleep(pause)
-                pause = min(pause * 1.5, 1e-3)
+                time.sleep(LOCK_PAUSE_S)
             try:
                 step("table.locked")
                 for slot, generation in tuple(self.abandoned):
