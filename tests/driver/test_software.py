@@ -15,7 +15,7 @@ import pytest
 
 from neuron_ds import _core, datastore, layout
 from neuron_ds.driver import directory as d
-from neuron_ds.driver import software, steps
+from neuron_ds.driver import opened, software, steps
 from neuron_ds.driver import table as t
 from neuron_ds.driver.software import SoftwareDriver
 from neuron_ds.errors import (
@@ -337,7 +337,7 @@ def test_a_killed_holder_is_no_hindrance(root, driver, stopped):
 
 @pytest.fixture
 def impatient(monkeypatch):
-    monkeypatch.setattr(software, "LOCK_WAIT_S", 0.05)
+    monkeypatch.setattr(opened, "LOCK_WAIT_S", 0.05)
 
 
 @pytest.fixture
@@ -373,7 +373,7 @@ def test_a_close_that_could_not_have_the_lock_ends_with_the_process(root, driver
     driver.probe(0)
 
     def close_in_vain(talk: Talk) -> None:
-        software.LOCK_WAIT_S = 0.05
+        opened.LOCK_WAIT_S = 0.05
         producer = datastore.publish(0, driver=SoftwareDriver(root))
         talk.say(producer.slot)
         talk.hear()

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from neuron_ds import datastore
-from neuron_ds.driver import software
+from neuron_ds.driver import opened
 from neuron_ds.errors import TableBusy
 from tests.driver.test_software import stop_with_the_lock
 from tests.processes import Child
@@ -15,7 +15,7 @@ from tests.processes import Child
 
 def test_threads_that_wait_all_name_the_stopped_process(root, driver, monkeypatch):
     publishing = datastore.publish(0, driver=driver)
-    monkeypatch.setattr(software, "LOCK_WAIT_S", 0.05)
+    monkeypatch.setattr(opened, "LOCK_WAIT_S", 0.05)
     errors: list[TableBusy] = []
 
     def work() -> None:

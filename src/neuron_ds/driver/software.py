@@ -1,8 +1,7 @@
 """The software driver: devices without hardware, root or daemon, in shared memory.
 
-It binds the rules of ``table`` to real files (``directory``), real record locks and real mappings of the core, and
-keeps what one process knows of each device: its own slot above all. It stores zeros in slabs and nothing else.
-See docs/driver.md.
+It finds the directories that may be used, opens each device once per process (``opened``) and answers who has which
+slab. It stores zeros in slabs and nothing else. See docs/driver.md.
 """
 
 from __future__ import annotations
@@ -10,14 +9,12 @@ from __future__ import annotations
 import _thread
 import os
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cache
 
-from neuron_ds import _core
 from neuron_ds.driver import directory as d
 from neuron_ds.driver import table as t
 from neuron_ds.driver.base import DeviceProperties, Lease, Owner
+from neuron_ds.driver.opened import OpenDevice
 from neuron_ds.driver.steps import step
 from neuron_ds.driver.totals import DeviceTotals
 from neuron_ds.errors import (
@@ -31,183 +28,11 @@ from neuron_ds.errors import (
     ProducerGone,
     SlotsFull,
     StillOwned,
-    TableBusy,
 )
-from neuron_ds.layout import SLAB_SIZE, SLOTS_PER_DEVICE
-
-#: The byte of ``owners`` that is the table lock; bytes 0-15 are the liveness locks of the slots.
-TABLE_LOCK = SLOTS_PER_DEVICE
-LOCK_WAIT_S = 2.0
-#: Several times what a holder needs: were it shorter, those who wait would keep the holder from going on.
-LOCK_PAUSE_S = 500e-6
-
-
-class _Locks:
-    """The liveness locks of a device as the table's rules want them."""
-
-    def __init__(self, file: _core.LockFile) -> None:
-        self.take = file.take
-        self.drop = file.drop
-        self._holder = file.holder
-
-    def is_held(self, slot: int) -> bool:
-        return self._holder(slot) is not None
-
-
-class _Slabs:
-    """The slabs and totals of a device as the table's rules want them; mapped only while they are touched."""
-
-    def __init__(self, device: int, fd: int, totals: _core.Mapping) -> None:
-        self._device, self._fd, self._totals = device, fd, totals
-        self._rolled_up: tuple[int, _core.Mapping] | None = None  # the slab that is to be zeroed next
-
-    def map(self, slot: int, *, write: bool, pid: int | None = None) -> _core.Mapping:
-        return _core.map(self._fd, slot * SLAB_SIZE, SLAB_SIZE, write, (self._device, pid, slot))
-
-    def roll_up(self, slot: int, source: int, target: int) -> None:
-        slab = self.map(slot, write=True)
-        self._rolled_up = slot, slab
-        self._totals.roll_up(source, target, slab)
-
-    def zero(self, slot: int) -> None:
-        known, self._rolled_up = self._rolled_up, None
-        slab = known[1] if known is not None and known[0] == slot else self.map(slot, write=True)
-        slab.zero(0, 1)
-        step("release.header")
-        slab.zero(1, SLAB_SIZE // 8 - 1)
-        slab.close()
-
-    def zero_totals(self, copy: int) -> None:
-        self._totals.zero(copy * d.TOTALS_WORDS, d.TOTALS_WORDS)
-
-
-class _Totals:
-    """The totals and slabs of a device as an observer reads them."""
-
-    def __init__(self, device: _Device) -> None:
-        self._totals, self._holder = device.totals, device.owners.holder
-        self._slabs = _core.map(device.slabs_fd, 0, d.FILE_SIZES[d.SLABS], False, (device.device, None, None))
-
-    def copy(self, active: int) -> bytearray:
-        return bytearray(self._totals.copy(active * d.TOTALS_WORDS, d.TOTALS_WORDS))
-
-    def add(self, totals: bytearray, slot: int) -> None:
-        alive = self._holder(slot) is not None  # the gauges of the dead are nobody's memory any more
-        self._slabs.add_to(totals, slot * SLAB_SIZE // 8, alive)
-
-
-class _Device:
-    """What this process knows of one device directory."""
-
-    def __init__(self, root: str, told: bool, device: int, *, produce: bool) -> None:
-        self.root, self.device, self.produce = root, device, produce
-        self.path = f"{root}/{d.device_name(device)}"
-        try:
-            root_fd = d.open_root(root, produce=produce, told=told)
-        except FileNotFoundError:
-            raise NoDevice("the directory does not exist; publish makes it", device=device, path=root) from None
-        try:
-            fd = d.open_device(root, root_fd, device)
-        finally:
-            os.close(root_fd)
-        try:
-            st = os.fstat(fd)
-            self.identity = st.st_dev, st.st_ino
-            self.table = self._map(fd, d.TABLE)
-            self.properties = d.read_properties(self.table, device, self.path)
-            self.totals = self._map(fd, d.TOTALS)
-            self.owners = _core.open_lock_file(fd, d.OWNERS)
-            self.slabs_fd = self._open(fd, d.SLABS)
-        except OSError as e:
-            raise d.unusable(e, device, self.path, produce=produce) from None
-        finally:
-            os.close(fd)
-        self.slabs = _Slabs(device, self.slabs_fd, self.totals)
-        self.rules = t.SlotTable(self.table, _Locks(self.owners), self.slabs, step)
-        self._observed: _Totals | None = None
-        self.mutex = _thread.allocate_lock()
-        self.lease: Lease | None = None  # this process's own slab
-        self.abandoned: list[tuple[int, int]] = []  # (slot, generation) that a close could not give back in time
-
-    def _open(self, fd: int, name: str) -> int:
-        file = d.open_file(fd, name, write=self.produce)
-        if os.fstat(file).st_size < d.FILE_SIZES[name]:
-            os.close(file)
-            raise LayoutMismatch(f"{name} is cut short; remove the directory", device=self.device, path=self.path)
-        return file
-
-    def _map(self, fd: int, name: str) -> _core.Mapping:
-        file = self._open(fd, name)
-        try:
-            return _core.map(file, 0, d.FILE_SIZES[name], self.produce, (self.device, None, None))
-        finally:
-            os.close(file)
-
-    def __del__(self) -> None:
-        if (fd := getattr(self, "slabs_fd", None)) is not None:
-            os.close(fd)
-
-    def read_totals(self) -> DeviceTotals:
-        """The device's totals. Raises TableBusy if the table never held still."""
-        if self._observed is None:
-            self._observed = _Totals(self)
-        words = t.read_totals(self.table, self._observed)
-        if words is None:
-            raise TableBusy(
-                "slots change hands faster than the totals can be read; try again", device=self.device, path=self.path
-            )
-        return DeviceTotals.from_words(self.device, words)
-
-    def is_at(self, path: str) -> bool:
-        """Whether the path leads to the directory that is mapped here."""
-        try:
-            st = os.stat(path, follow_symlinks=False)
-        except OSError:
-            return False
-        return (st.st_dev, st.st_ino) == self.identity
-
-    @contextmanager
-    def locked(self) -> Iterator[t.SlotTable]:
-        """The table lock, with everything that others left unfinished finished first. Raises TableBusy."""
-        deadline = time.monotonic() + LOCK_WAIT_S
-        if not self.mutex.acquire(timeout=LOCK_WAIT_S):
-            raise self._busy()
-        try:
-            while not self.owners.take(TABLE_LOCK):
-                if time.monotonic() > deadline:
-                    raise self._busy()
-                time.sleep(LOCK_PAUSE_S)
-            try:
-                step("table.locked")
-                for slot, generation in tuple(self.abandoned):
-                    self.rules.release(slot, generation)
-                    self.abandoned.remove((slot, generation))
-                self.rules.recover()
-                yield self.rules
-            finally:
-                self.owners.drop(TABLE_LOCK)
-        finally:
-            self.mutex.release()
-
-    def _busy(self) -> TableBusy:
-        holder = self.owners.holder(TABLE_LOCK)
-        if holder is None:
-            who, advice = "others, in turn", "try again"
-        elif holder == os.getpid():
-            who, advice = "another thread of this process", "look what it waits for"
-        else:
-            who = f"process {holder}" if holder else "a process in another pid namespace"
-            advice = "it may be stopped: continue or kill it"
-        return TableBusy(
-            f"{who} had the table lock for {LOCK_WAIT_S:g} s; {advice}",
-            device=self.device,
-            path=self.path,
-            pid=holder or None,
-        )
-
+from neuron_ds.layout import SLOTS_PER_DEVICE
 
 # What this process has open, by path. Threads must not open a directory twice: record locks don't hold between them.
-_open: dict[tuple[str, bool], _Device] = {}
+_open: dict[tuple[str, bool], OpenDevice] = {}
 _opening = _thread.allocate_lock()
 
 
@@ -311,7 +136,7 @@ class SoftwareDriver:
     def properties(self, device: int) -> DeviceProperties:
         return self._readable(device)[0].properties
 
-    def _device(self, root: str, told: bool, device: int, *, produce: bool) -> _Device:
+    def _device(self, root: str, told: bool, device: int, *, produce: bool) -> OpenDevice:
         """The device at a path, opened once per process. Raises DirectoryGone if it was replaced while in use."""
         path = f"{root}/{d.device_name(device)}"
         with _opening:
@@ -331,7 +156,7 @@ class SoftwareDriver:
                 del _open[path, writable]
             for key in [key for key, dev in _open.items() if dev.lease is None and not dev.is_at(key[0])]:
                 del _open[key]  # vanished: a process that runs for long must not collect their descriptors
-            opened = _Device(root, told, device, produce=produce)
+            opened = OpenDevice(root, told, device, produce=produce)
             for known in _open.values():  # another path to the same directory: still one slab and one set of locks
                 if (known.identity, known.produce) == (opened.identity, produce):
                     opened = known
@@ -339,9 +164,9 @@ class SoftwareDriver:
             _open[path, produce] = opened
             return opened
 
-    def _readable(self, device: int) -> list[_Device]:
+    def _readable(self, device: int) -> list[OpenDevice]:
         """The device in every root that has it. Raises NoDevice where none has, or why it can't be read."""
-        found: dict[tuple[int, int], _Device] = {}
+        found: dict[tuple[int, int], OpenDevice] = {}
         refused = None
         roots = self.roots()
         for root, told in roots:
@@ -407,7 +232,7 @@ class SoftwareDriver:
         lease.mapping.kill()
         dev = lease.private
         try:
-            if state == "producer" and isinstance(dev, _Device) and lease.slot is not None:
+            if state == "producer" and isinstance(dev, OpenDevice) and lease.slot is not None:
                 assert lease.generation is not None
                 if dev.lease is lease:
                     dev.lease = None
@@ -454,14 +279,14 @@ class SoftwareDriver:
         return _reading(*matches[0])
 
     @staticmethod
-    def _slots_of(dev: _Device, pid: int) -> list[t.SlotView]:
+    def _slots_of(dev: OpenDevice, pid: int) -> list[t.SlotView]:
         """Slots whose owner lives and has this pid in its own namespace."""
         pids = dev.table.load_many(t.slot_index(0, t.S_PID), SLOTS_PER_DEVICE, t.SLOT_STRIDE)
         views = [t.read_slot(dev.table, slot) for slot, its in enumerate(pids) if its == pid]
         return [v for v in views if (v.state, v.owner.pid) == (t.OWNED, pid) and dev.owners.holder(v.slot) is not None]
 
     @staticmethod
-    def _attach_slot(dev: _Device, slot: int, pid: int | None) -> Lease:
+    def _attach_slot(dev: OpenDevice, slot: int, pid: int | None) -> Lease:
         view = t.read_slot(dev.table, slot)
         wanted = view.owner.pid if pid is None else pid
         if view.state == t.FREE:
@@ -493,18 +318,18 @@ class SoftwareDriver:
                 raise StillOwned(f"process {living} still publishes; end it first", device=device, path=dev.path)
 
 
-def _reading(dev: _Device, view: t.SlotView) -> Lease:
+def _reading(dev: OpenDevice, view: t.SlotView) -> Lease:
     """A reader's lease, good as long as the slot's word is what was seen."""
     mapping = dev.slabs.map(view.slot, write=False, pid=view.owner.pid)
     mapping.guard(dev.table, t.slot_index(view.slot), view.word, dev.owners, view.slot)
     return Lease(dev.device, view.owner.pid, mapping, dev.properties, view.slot, view.generation, False, True, dev)
 
 
-def _fits(dev: _Device, slot: int, pid: int | None) -> bool:
+def _fits(dev: OpenDevice, slot: int, pid: int | None) -> bool:
     return pid is None or dev.table.load(t.slot_index(slot, t.S_PID)) == pid
 
 
-def _owner(dev: _Device, view: t.SlotView, now: int, namespace: int) -> Owner:
+def _owner(dev: OpenDevice, view: t.SlotView, now: int, namespace: int) -> Owner:
     return Owner(
         device=dev.device,
         slot=view.slot,
