@@ -113,8 +113,13 @@ static PyObject *counter_noop(Counter *c, PyObject *unused)
 
 static PyObject *counter_repr(Counter *c)
 {
-    return c->core < 0 ? PyUnicode_FromFormat("<Counter device %u>", c->counter)
-                       : PyUnicode_FromFormat("<Counter core %d, %u>", c->core, c->counter);
+    PyObject *value = nds_readable(&c->mapping->map) ? counter_get(c, NULL) : PyUnicode_FromString("closed");
+    if (!value)
+        return NULL;
+    PyObject *text = c->core < 0 ? PyUnicode_FromFormat("<Counter %u of the device: %S>", c->counter, value)
+                                 : PyUnicode_FromFormat("<Counter %u of core %d: %S>", c->counter, c->core, value);
+    Py_DECREF(value);
+    return text;
 }
 
 static PyMethodDef counter_methods[] = {

@@ -34,6 +34,10 @@ HEADER_PAUSE_S = 500e-6
 _HEADER = layout.HEADER_WORD.to_bytes(8, "little")
 
 
+def _not_assignable(name: str) -> AttributeError:
+    return AttributeError(f"{name} can't be assigned to; a counter changes with .add(), .inc(), .sub() or .set()")
+
+
 class CoreCounters:
     """The counters of one physical core: ``core.inference_count.add(1)``, or ``core.counter(28)``.
 
@@ -45,6 +49,11 @@ class CoreCounters:
         handle = mapping.core(core)
         self.execution_ended = handle.execution_ended
         self.add_many = handle.add_many
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name in layout.NC_BY_NAME:
+            raise _not_assignable(name)
+        super().__setattr__(name, value)
 
     def __getattr__(self, name: str) -> Counter:
         definition = layout.NC_BY_NAME.get(name)
@@ -58,12 +67,20 @@ class CoreCounters:
         """Counter 0-94 by index. Raises BadIndex (EINVAL)."""
         return self._mapping.nc(self.core, index)
 
+    def __repr__(self) -> str:
+        return f"<CoreCounters core {self.core} {self._mapping.state}>"
+
 
 class DeviceCounters:
     """The counters of the device: ``ds.nd.feature_bitmap.or_(1)``, or ``ds.nd.counter(3)``."""
 
     def __init__(self, mapping: _core.Mapping) -> None:
         self._mapping = mapping
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name in layout.ND_BY_NAME:
+            raise _not_assignable(name)
+        super().__setattr__(name, value)
 
     def __getattr__(self, name: str) -> Counter:
         definition = layout.ND_BY_NAME.get(name)
@@ -76,6 +93,9 @@ class DeviceCounters:
     def counter(self, index: int) -> Counter:
         """Counter 0-30 by index. Raises BadIndex (EINVAL)."""
         return self._mapping.nd(index)
+
+    def __repr__(self) -> str:
+        return f"<DeviceCounters {self._mapping.state}>"
 
 
 class _Datastore:

@@ -190,6 +190,12 @@ class Snapshot:
         """CLOCK_MONOTONIC when the copy was finished, None for bytes of unknown age."""
         return self._time_ns
 
+    def __repr__(self) -> str:
+        o = self._origin
+        known = [("device", o.device), ("pid", o.pid), ("slot", o.slot), ("generation", o.generation)]
+        where = " ".join(f"{name} {value}" for name, value in known if value is not None)
+        return f"<Snapshot {where or 'of bytes'} tag {self.tag!r}>"
+
     # --- bytes and words -------------------------------------------------------------------------------------------
 
     @property

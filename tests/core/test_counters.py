@@ -126,8 +126,8 @@ def test_indices_that_are_no_integers(mapping):
 
 
 def test_handles_show_what_they_are(mapping):
-    assert repr(mapping.nd(3)) == "<Counter device 3>"
-    assert repr(mapping.nc(2, 90)) == "<Counter core 2, 90>"
+    assert repr(mapping.nd(3)) == "<Counter 3 of the device: 0>"
+    assert repr(mapping.nc(2, 90)) == "<Counter 90 of core 2: 0>"
 
 
 # --- Readers
