@@ -229,22 +229,23 @@ class SlotTable:
         """Claim a slot: (slot, generation), or None when all are taken."""
         for slot in free_slots(self._words):
             self._step("acquire.begin")
-            if self._locks.take(slot):
-                break  # else somebody holds the byte of a free slot: not ours to take
-        else:
-            return None
-        try:
-            self._step("acquire.locked")
-            for part, value in zip(OWNER_WORDS, owner, strict=True):
-                self._words.store(slot_index(slot, part), value)
-            self._step("acquire.owner")
-            generation = split_slot_word(self.word(slot))[0] + 1
-            self._words.store(slot_index(slot), slot_word(generation, OWNED))
-            self._step("acquire.owned")
-        except BaseException:
-            self._locks.drop(slot)  # interrupted: as if we had died, so that the next holder recovers the slot
-            raise
-        return slot, generation
+            try:
+                if self._locks.take(slot):  # else somebody holds the byte of a free slot: not ours to take
+                    return slot, self._own(slot, owner)
+            except BaseException:
+                self._locks.drop(slot)  # interrupted: as if we had died, so that the next holder recovers the slot
+                raise
+        return None
+
+    def _own(self, slot: int, owner: OwnerWords) -> int:
+        self._step("acquire.locked")
+        for part, value in zip(OWNER_WORDS, owner, strict=True):
+            self._words.store(slot_index(slot, part), value)
+        self._step("acquire.owner")
+        generation = split_slot_word(self.word(slot))[0] + 1
+        self._words.store(slot_index(slot), slot_word(generation, OWNED))
+        self._step("acquire.owned")
+        return generation
 
     def release(self, slot: int, generation: int) -> bool:
         """Give a slot back that was acquired with this generation. False, and nothing touched, if it is not ours."""
