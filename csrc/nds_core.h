@@ -270,12 +270,14 @@ struct nds_lock_file;
 int nds_lock_file_open(int dir, const char *name, struct nds_lock_file **out);
 void nds_lock_file_close(struct nds_lock_file *f);
 
-/* Write-locks one byte without waiting. -EAGAIN when another process has it. -EBADF when read-only. */
+/* Write-locks one byte without waiting. -EAGAIN when another process has it. -EBADF when read-only or not intact. */
 int nds_lock_take(struct nds_lock_file *f, uint64_t byte);
 int nds_lock_drop(struct nds_lock_file *f, uint64_t byte);
 
 /* Who holds the byte: 0 and *pid = holder (0 across pid namespaces) and *held, this process's own locks included. */
 int nds_lock_holder(struct nds_lock_file *f, uint64_t byte, bool *held, int *pid);
+/* False once somebody closed the descriptor behind our back: every lock of this process on the file is gone then. */
+bool nds_lock_file_intact(const struct nds_lock_file *f);
 bool nds_lock_file_writable(const struct nds_lock_file *f);
 
 #endif

@@ -9,6 +9,8 @@
 #include "nds_core.h"
 
 #define LOCKABLE_BYTES 64
+/* Not blocking: where somebody put a FIFO or a device in the file's place, opening it must not wait. */
+#define FLAGS (O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK)
 
 struct nds_lock_file {
     struct nds_lock_file *next;
@@ -32,12 +34,20 @@ static struct nds_lock_file *find(const struct stat *st)
     return NULL;
 }
 
+/* Whether the descriptor still is of this file: a process that closes all its descriptors, as one that becomes a daemon
+ * does, may have given the number to another file, and a lock there would say nothing. */
+static bool is_of(int fd, const struct nds_lock_file *f)
+{
+    struct stat st;
+    return fstat(fd, &st) == 0 && st.st_dev == f->dev && st.st_ino == f->ino;
+}
+
 static int open_file(int dir, const char *name, bool *writable)
 {
-    int fd = openat(dir, name, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+    int fd = openat(dir, name, O_RDWR | FLAGS);
     *writable = fd >= 0;
     if (fd < 0 && (errno == EACCES || errno == EROFS || errno == EPERM))
-        fd = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+        fd = openat(dir, name, O_RDONLY | FLAGS);
     return fd < 0 ? -errno : fd;
 }
 
@@ -45,7 +55,7 @@ static int open_file(int dir, const char *name, bool *writable)
 static void upgrade(struct nds_lock_file *f, int dir, const char *name)
 {
     struct stat st;
-    int fd = openat(dir, name, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+    int fd = openat(dir, name, O_RDWR | FLAGS);
     if (fd < 0)
         return;
     if (fstat(fd, &st) != 0 || st.st_dev != f->dev || st.st_ino != f->ino) {
@@ -63,6 +73,8 @@ int nds_lock_file_open(int dir, const char *name, struct nds_lock_file **out)
     struct stat st;
     if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) != 0)
         return -errno;
+    if (!S_ISREG(st.st_mode))
+        return S_ISLNK(st.st_mode) ? -ELOOP : S_ISDIR(st.st_mode) ? -EISDIR : -EINVAL;
     struct nds_lock_file *f = find(&st);
     if (!f) {
         bool writable;
@@ -91,6 +103,14 @@ int nds_lock_file_open(int dir, const char *name, struct nds_lock_file **out)
         f->epoch = nds_process_epoch();
         f->next = files;
         files = f;
+    } else if (!is_of(f->fd, f)) {
+        bool writable;
+        int fd = open_file(dir, name, &writable);
+        if (fd < 0)
+            return fd;
+        if (!is_of(fd, f))
+            return -ESTALE; /* replaced this moment; the descriptor stays open, for its file may have locks of ours */
+        f->fd = fd, f->older_fd = -1, f->writable = writable, f->held = 0; /* the old number is not ours to close */
     } else if (!f->writable) {
         upgrade(f, dir, name);
     }
@@ -118,8 +138,9 @@ void nds_lock_file_close(struct nds_lock_file *f)
             *at = f->next;
             break;
         }
-    close(f->fd);
-    if (f->older_fd >= 0)
+    if (is_of(f->fd, f))
+        close(f->fd);
+    if (f->older_fd >= 0 && is_of(f->older_fd, f))
         close(f->older_fd);
     free(f);
 }
@@ -138,6 +159,8 @@ int nds_lock_take(struct nds_lock_file *f, uint64_t byte)
 {
     if (byte >= LOCKABLE_BYTES)
         return -EINVAL;
+    if (!is_of(f->fd, f))
+        return -EBADF;
     int failed = set_lock(f, byte, F_WRLCK);
     if (!failed)
         *held(f) |= UINT64_C(1) << byte;
@@ -169,6 +192,11 @@ int nds_lock_holder(struct nds_lock_file *f, uint64_t byte, bool *is_held, int *
     *is_held = lock.l_type != F_UNLCK;
     *pid = *is_held ? lock.l_pid : 0;
     return 0;
+}
+
+bool nds_lock_file_intact(const struct nds_lock_file *f)
+{
+    return is_of(f->fd, f);
 }
 
 bool nds_lock_file_writable(const struct nds_lock_file *f)

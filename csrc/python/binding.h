@@ -9,6 +9,11 @@
 
 #include "nds_core.h"
 
+/* Python 3.12 and newer hand None out uncounted, as it never dies there. One build of this module serves 3.11 too,
+ * whose None is counted, and dies of it: so count always, whichever headers we are built with. */
+#undef Py_RETURN_NONE
+#define Py_RETURN_NONE return Py_NewRef(Py_None)
+
 /* Reasons, as neuron_ds.errors numbers them; a negative one is -errno. */
 enum reason {
     REASON_CLOSED = 1,
@@ -57,12 +62,14 @@ int add_counter_types(PyObject *module);
 int add_lock_types(PyObject *module);
 int add_snapshot_types(PyObject *module);
 int add_sampler_types(PyObject *module);
+int add_table_lock_types(PyObject *module);
 extern PyMethodDef bench_methods[];
 extern PyMethodDef mapping_functions[];
 extern PyMethodDef lock_functions[];
 extern PyMethodDef snapshot_functions[];
 extern PyMethodDef kernel_functions[];
 extern PyMethodDef sampler_functions[];
+extern PyMethodDef table_lock_functions[];
 
 /* A new exception object of neuron_ds.errors, or NULL with another exception set. */
 PyObject *make_error(const Mapping *m, int reason, const char *detail);

@@ -106,6 +106,12 @@ static PyObject *lock_writable(LockFile *f, void *unused)
     return PyBool_FromLong(f->file && nds_lock_file_writable(f->file));
 }
 
+static PyObject *lock_intact(LockFile *f, void *unused)
+{
+    (void)unused;
+    return PyBool_FromLong(f->file && nds_lock_file_intact(f->file));
+}
+
 static PyMethodDef lock_methods[] = {
     {"take", (PyCFunction)lock_take, METH_O, "Lock a byte without waiting; False when another process has it."},
     {"drop", (PyCFunction)lock_drop, METH_O, "Unlock a byte."},
@@ -116,6 +122,7 @@ static PyMethodDef lock_methods[] = {
 
 static PyGetSetDef lock_getset[] = {
     {"writable", (getter)lock_writable, NULL, "Whether locks can be taken, not only seen.", NULL},
+    {"intact", (getter)lock_intact, NULL, "False once the descriptor was closed behind our back.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 

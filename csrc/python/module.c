@@ -188,14 +188,19 @@ static struct PyModuleDef module = {
 
 PyMODINIT_FUNC PyInit__core(void)
 {
+    if (PyInterpreterState_GetID(PyInterpreterState_Get()) != 0) {
+        /* Record locks don't hold between two parts of one process. */
+        PyErr_SetString(PyExc_ImportError, "neuron_ds can be used in the main interpreter only");
+        return NULL;
+    }
     PyObject *m = PyModule_Create(&module);
     if (!m)
         return NULL;
-    if (add_lock_types(m) || add_mapping_types(m) || add_counter_types(m) || add_snapshot_types(m) ||
-        add_sampler_types(m) || PyModule_AddFunctions(m, mapping_functions) ||
+    if (add_lock_types(m) || add_table_lock_types(m) || add_mapping_types(m) || add_counter_types(m) ||
+        add_snapshot_types(m) || add_sampler_types(m) || PyModule_AddFunctions(m, mapping_functions) ||
         PyModule_AddFunctions(m, lock_functions) || PyModule_AddFunctions(m, snapshot_functions) ||
         PyModule_AddFunctions(m, kernel_functions) || PyModule_AddFunctions(m, sampler_functions) ||
-        PyModule_AddFunctions(m, bench_methods)) {
+        PyModule_AddFunctions(m, table_lock_functions) || PyModule_AddFunctions(m, bench_methods)) {
         Py_DECREF((PyObject *)m);
         return NULL;
     }

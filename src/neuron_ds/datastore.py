@@ -6,18 +6,19 @@ Counters change only by the core's atomics, records only by its publish call. Se
 
 from __future__ import annotations
 
+import operator
 import os
 import threading
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 from weakref import WeakKeyDictionary
 
 from neuron_ds import _core, layout
 from neuron_ds._core import Counter
 from neuron_ds.driver import DeviceProperties, Driver, Lease, get_driver
 from neuron_ds.driver.steps import step
-from neuron_ds.errors import BadIndex, ModelsFull, NeuronDSError, ProducerGone, TornRecord
+from neuron_ds.errors import BadIndex, BadValue, ModelsFull, NeuronDSError, ProducerGone, TornRecord
 from neuron_ds.records import ModelNode, ProcessInfo, ProcessInfoExt, Version
 from neuron_ds.snapshot import (
     RECORD_PROCESS_INFO,
@@ -71,8 +72,32 @@ class CoreCounters:
         return f"<CoreCounters core {self.core} {self._mapping.state}>"
 
 
+class Bitmap:
+    """A counter of the device whose bits are only ever set: totals of a device are all bits that anybody ever set."""
+
+    __slots__ = ("_counter", "get", "or_")
+
+    def __init__(self, counter: Counter) -> None:
+        self._counter = counter
+        self.or_, self.get = counter.or_, counter.get
+
+    if not TYPE_CHECKING:  # a type checker knows already what is missing
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise AttributeError(f"a bitmap has no {name}(); its bits are only ever set, with .or_()")
+
+    def __repr__(self) -> str:
+        return repr(self._counter)
+
+
 class DeviceCounters:
-    """The counters of the device: ``ds.nd.feature_bitmap.or_(1)``, or ``ds.nd.counter(3)``."""
+    """The counters of the device: ``ds.nd.mem_usage_code_host.add(1)``, or ``ds.nd.counter(6)``.
+
+    Bitmaps have no ``add``, ``inc``, ``sub`` and ``set``: ``ds.nd.feature_bitmap.or_(1)``.
+    """
+
+    feature_bitmap: Bitmap
+    dynamic_sysfs_metric_bitmap: Bitmap
 
     def __init__(self, mapping: _core.Mapping) -> None:
         self._mapping = mapping
@@ -86,16 +111,24 @@ class DeviceCounters:
         definition = layout.ND_BY_NAME.get(name)
         if definition is None:
             raise AttributeError(f"a device has no counter {name!r}; see neuron_ds.layout.ND")
-        handle = self._mapping.nd(definition.index)
+        handle: Counter | Any = self.counter(definition.index)
         self.__dict__[name] = handle
         return handle
 
-    def counter(self, index: int) -> Counter:
-        """Counter 0-30 by index. Raises BadIndex (EINVAL)."""
-        return self._mapping.nd(index)
+    def counter(self, index: int) -> Counter | Any:  # Any: a Bitmap, which callers with a literal index know
+        """Counter 0-30 by index, a Bitmap where it is one. Raises BadIndex (EINVAL)."""
+        counter = self._mapping.nd(index)
+        return Bitmap(counter) if layout.ND[index].kind == layout.BITMAP else counter
 
     def __repr__(self) -> str:
         return f"<DeviceCounters {self._mapping.state}>"
+
+
+def _number(value: int, what: str, device: int | None = None) -> int:
+    """A whole number, of whatever type. Raises BadIndex for anything else, True and 1.0 among it."""
+    if not isinstance(value, bool) and hasattr(value, "__index__"):
+        return operator.index(value)
+    raise BadIndex(f"{what} is {value!r}; it is a whole number", device=device)
 
 
 class _Datastore:
@@ -295,11 +328,13 @@ class Producer(_Datastore):
         tag: NEURON_PROCESS_TAG by default, else the pid; at most 256 bytes, of which process info itself shows the
         first 32. Versions are (major, minor, build). Raises BadValue (EINVAL), naming field and limit.
         """
-        if tag is None:
-            tag = os.environ.get(TAG_VARIABLE) or str(self.pid)
-        ext = ProcessInfoExt.build(tag=tag)
+        told = os.environ.get(TAG_VARIABLE) if tag is None else None
+        try:
+            ext = ProcessInfoExt.build(tag=told or (str(self.pid) if tag is None else tag))
+        except BadValue as e:
+            raise (BadValue(f"{TAG_VARIABLE}: {e.message}") if told else e) from None
         info = ProcessInfo.build(
-            tag=_shorten(tag, next(f.size for f in layout.PROCESS_INFO_FIELDS if f.name == "tag")),
+            tag=_shorten(ext.tag, next(f.size for f in layout.PROCESS_INFO_FIELDS if f.name == "tag")),
             framework_type=framework_type,
             framework_version=framework_version,
             fal_version=fal_version,
@@ -339,6 +374,7 @@ def publish(
     A second call in the same process gives the same slab; its process info is then left as it is. Raises SlotsFull
     (ENOMEM), NoDevice (ENODEV), UnsafeDirectory (EACCES), NoSpace (ENOSPC), TableBusy (ETIMEDOUT), BadValue (EINVAL).
     """
+    device = _number(device, "the device")
     driver = driver or get_driver()
     lease = driver.acquire(device)
     producer = Producer(driver, lease)
@@ -416,14 +452,24 @@ class Reader(_Datastore):
         return True
 
 
-def attach(pid: int | None = None, device: int = 0, *, slot: int | None = None, driver: Driver | None = None) -> Reader:
-    """Map the slab of a process, or of a slot, read-only.
+def attach(
+    pid: int | None = None,
+    device: int = 0,
+    *,
+    slot: int | None = None,
+    path: str | None = None,
+    driver: Driver | None = None,
+) -> Reader:
+    """Map the slab of a process, or of a slot, read-only; with an Owner's ``path`` only of the device there.
 
     Raises NoDevice, NoSlab (ENOENT), AmbiguousPid, ProducerGone (ESRCH), NotReady (no header, also not 500 us later),
     WrongVersion (EINVAL), AccessDenied (EACCES).
     """
+    device = _number(device, "the device")
+    pid = None if pid is None else _number(pid, "the pid", device)
+    slot = None if slot is None else _number(slot, "the slot", device)
     driver = driver or get_driver()
-    lease = driver.attach(device, pid, slot=slot)
+    lease = driver.attach(device, pid, slot=slot, path=path)
     try:
         header = lease.mapping.header()
         if header != layout.HEADER_WORD:

@@ -55,7 +55,7 @@ def _rebuild(
 
 
 class BadIndex(NeuronDSError):
-    """A core, counter or slot number outside the format (EINVAL)."""
+    """A device, core, counter, slot or kind that is none (EINVAL)."""
 
 
 class BadValue(NeuronDSError):

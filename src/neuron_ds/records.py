@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 from neuron_ds import _core
 from neuron_ds.errors import BadValue, TooShort
@@ -31,6 +31,9 @@ from neuron_ds.layout import (
     VERSION_FIELDS,
     Field,
 )
+
+if TYPE_CHECKING:
+    from uuid import UUID
 
 #: One cell of a model's memory grid: (total_size in bytes, chunk_count).
 MemCell = tuple[int, int]
@@ -116,12 +119,23 @@ _PROCESS_INFO = _struct(PROCESS_INFO_FIELDS)
 _PROCESS_INFO_EXT = _struct(PROCESS_INFO_EXT_FIELDS)
 
 
+_BYTES = (bytes, bytearray, memoryview)
+
+
 def _text(data: bytes) -> str:
     return data.partition(b"\0")[0].decode("utf-8", "surrogateescape")
 
 
 def _encode_text(value: str | bytes, f: Field) -> bytes:
-    data = value.encode("utf-8", "surrogateescape") if isinstance(value, str) else bytes(value)
+    if isinstance(value, str):
+        try:
+            data = value.encode("utf-8", "surrogateescape")
+        except UnicodeEncodeError as e:
+            raise BadValue(f"{f.name} has half a character at {e.start}: {value[e.start]!r}; it holds UTF-8") from None
+    elif isinstance(value, _BYTES):
+        data = bytes(value)
+    else:
+        raise BadValue(f"{f.name} is {value!r}; it is text or bytes")
     if len(data) > f.size:
         raise BadValue(f"{f.name} is {len(data)} bytes long; the field holds {f.size}")
     if b"\0" in data:
@@ -143,11 +157,16 @@ def _encode_version(value: Sequence[int], f: Field) -> bytes:
         raise BadValue(f"{f.name} is {value!r}; it is major 0-255, minor 0-255, build 0-4294967295") from e
 
 
-def _encode_uuid(value: bytes | str, f: Field) -> bytes:
+def _encode_uuid(value: bytes | str | UUID, f: Field) -> bytes:
+    data = value if isinstance(value, (str, *_BYTES)) else getattr(value, "bytes", None)  # a uuid.UUID has them
     try:
-        data = bytes.fromhex(value.replace("-", "")) if isinstance(value, str) else bytes(value)
-    except ValueError as e:
-        raise BadValue(f"{f.name} is {value!r}; it is {UUID_SIZE} bytes or their hexadecimal text") from e
+        if isinstance(data, str):
+            data = bytes.fromhex(data.replace("-", ""))
+    except ValueError:
+        data = None
+    if not isinstance(data, _BYTES):
+        raise BadValue(f"{f.name} is {value!r}; it is {UUID_SIZE} bytes, their hexadecimal text or a uuid.UUID")
+    data = bytes(data)
     if len(data) != UUID_SIZE:
         raise BadValue(f"{f.name} is {len(data)} bytes long; the field holds exactly {UUID_SIZE}")
     return data
@@ -257,7 +276,7 @@ class ModelNode(Record):
         model_id: int,
         model_node_id: int = 0,
         name: str | bytes = "",
-        uuid: bytes | str = bytes(UUID_SIZE),
+        uuid: bytes | str | UUID = bytes(UUID_SIZE),
         nc_index: int = 0,
         sg_index: int = 0,
         mem_usage: Sequence[Sequence[Sequence[int]]] | None = None,

@@ -7,10 +7,11 @@ docs/protocol.md. This module knows a Producer and no driver.
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import TypeVar
 
 from neuron_ds._core import Counter
 from neuron_ds.datastore import ModelHandle, Producer
-from neuron_ds.errors import BadValue
+from neuron_ds.errors import BadIndex, BadValue
 from neuron_ds.layout import NC_BY_NAME, ND_BY_NAME
 from neuron_ds.records import ModelNode
 
@@ -92,6 +93,9 @@ class HostMemory(IntEnum):
     MISC = _nd("mem_usage_misc_host")
 
 
+_Kind = TypeVar("_Kind", bound=IntEnum)
+
+
 class Runtime:
     """The events of a runtime on one device. A hot loop keeps ``producer.core(n).execution_ended`` itself."""
 
@@ -121,16 +125,16 @@ class Runtime:
         )
 
     def api_failed(self, core: int, kind: ApiFailure = ApiFailure.FAILURE) -> None:
-        """A call of the runtime's API has failed."""
-        self.producer.core(core).counter(ApiFailure(kind)).inc()
+        """A call of the runtime's API has failed. Raises BadIndex (EINVAL) for a kind that is none."""
+        self.producer.core(core).counter(self._known(ApiFailure, kind)).inc()
 
     def device_memory(self, core: int, category: DeviceMemory, delta_bytes: int) -> None:
-        """Device memory was allocated (positive) or freed (negative) for a core."""
-        _change(self.producer.core(core).counter(DeviceMemory(category)), delta_bytes)
+        """Device memory was allocated (positive) or freed (negative) for a core. Raises as ``api_failed`` does."""
+        _change(self.producer.core(core).counter(self._known(DeviceMemory, category)), delta_bytes)
 
     def host_memory(self, category: HostMemory, delta_bytes: int) -> None:
-        """Host memory was allocated (positive) or freed (negative)."""
-        _change(self.producer.nd.counter(HostMemory(category)), delta_bytes)
+        """Host memory was allocated (positive) or freed (negative). Raises as ``api_failed`` does."""
+        _change(self.producer.nd.counter(self._known(HostMemory, category)), delta_bytes)
 
     def model_loaded(self, node: ModelNode) -> ModelHandle:
         """A model was loaded onto the core it names: its record is added and the core's load count goes up.
@@ -146,9 +150,20 @@ class Runtime:
         """A model was unloaded: its record is deleted."""
         handle.delete()
 
+    def _known(self, kinds: type[_Kind], number: int) -> _Kind:
+        """The member of that number: any other is a counter too, but of something else."""
+        try:
+            return kinds(number)
+        except ValueError:
+            raise BadIndex(
+                f"{number!r} is no {kinds.__name__}; it is one of {', '.join(f'{k.name} ({k.value})' for k in kinds)}",
+                device=self.producer.device,
+                pid=self.producer.pid,
+                slot=self.producer.slot,
+            ) from None
+
 
 def _change(gauge: Counter, delta_bytes: int) -> None:
-
     if not -(1 << 63) < delta_bytes < 1 << 63:
         raise BadValue(f"a change of memory is less than 2**63 bytes, not {delta_bytes}")
     if delta_bytes >= 0:

@@ -190,6 +190,10 @@ class Snapshot:
         """CLOCK_MONOTONIC when the copy was finished, None for bytes of unknown age."""
         return self._time_ns
 
+    def __reduce__(self) -> tuple[type[Snapshot], tuple[object, ...]]:
+        """For pickle and copy: the bytes are taken along, not the memory of a pass they may lie in."""
+        return type(self), (bytes(self._raw), self._origin, self._time_ns, self._states, self._stale)
+
     def __repr__(self) -> str:
         o = self._origin
         known = [("device", o.device), ("pid", o.pid), ("slot", o.slot), ("generation", o.generation)]

@@ -18,7 +18,7 @@ from tests.core.helpers import PROCESS_INFO, PROCESS_INFO_EXT, Slab, uniform_rec
 ROUNDS = 300
 PAUSING_ROUNDS = 60  # for calls that pause; they cost 0.2 ms each
 TRIES = 4  # a leak grows every time, noise doesn't
-TYPES = (_core.Mapping, _core.Counter, _core.Core, _core.LockFile, _core.Arena, _core.Sampler)
+TYPES = (_core.Mapping, _core.Counter, _core.Core, _core.LockFile, _core.Arena, _core.Sampler, _core.TableLock)
 MODEL = uniform_record(5, 3)
 INFO = uniform_record(PROCESS_INFO, 3)
 
@@ -53,6 +53,7 @@ class World:
         torn = Slab(self.slab.read())
         torn.tear(5)
         self.torn = torn.reader()
+        self.table_lock = _core.table_lock(self.lock, 3)
         self.sampler = _core.sampler((self.m, self.other), (8, 8))
         self.made = [self.slab, torn]
 
@@ -94,6 +95,12 @@ def guarded_by_kernel(w: World) -> _core.Mapping:
 
 Case = Callable[[World], object]
 
+
+def enter_twice(lock):
+    with lock, lock:
+        return lock.wait_s
+
+
 CASES: dict[str, list[Case]] = {
     "map": [
         lambda w: w.slab.producer(),
@@ -110,6 +117,15 @@ CASES: dict[str, list[Case]] = {
         lambda w: _core.open_lock_file(w.directory, "lock"),
         lambda w: _core.open_lock_file(w.directory, "absent"),
         lambda w: _core.open_lock_file(w.directory, "l\0ck"),
+    ],
+    "table_lock": [lambda w: _core.table_lock(w.lock, 3), lambda w: _core.table_lock(None, 3)],
+    "TableLock.__enter__": [lambda w: enter_twice(w.table_lock)],
+    "TableLock.__exit__": [lambda w: w.table_lock.__exit__(None, None, None)],
+    "TableLock.wait_s": [
+        lambda w: w.table_lock.wait_s,
+        lambda w: setattr(w.table_lock, "wait_s", 0.5),
+        lambda w: setattr(w.table_lock, "wait_s", -1),
+        lambda w: setattr(w.table_lock, "wait_s", "x"),
     ],
     "process_epoch": [lambda w: _core.process_epoch()],
     "arena": [lambda w: _core.arena(3), lambda w: _core.arena(0), lambda w: _core.arena("x")],
@@ -257,6 +273,7 @@ CASES: dict[str, list[Case]] = {
     "LockFile.drop": [lambda w: w.lock.drop(2), lambda w: w.lock.drop(64), lambda w: w.lock.drop("x")],
     "LockFile.holder": [lambda w: w.lock.holder(1), lambda w: w.lock.holder(2), lambda w: w.lock.holder(64)],
     "LockFile.close": [lambda w: _core.open_lock_file(w.directory, "lock").close()],
+    "LockFile.intact": [lambda w: w.lock.intact],
     "LockFile.writable": [lambda w: w.lock.writable],
     "Arena.in_use": [lambda w: w.arena.in_use],
     "Arena.capacity": [lambda w: w.arena.capacity],

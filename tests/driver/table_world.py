@@ -182,7 +182,7 @@ class Process:
         def work() -> bool:
             if self.own is not None:
                 return True
-            got = self.rules.acquire(t.OwnerWords(self.pid, 1, 2, 3))
+            got = self.rules.acquire(t.OwnerWords(self.pid, 1, 2, 3), lambda claim: None)
             if got is None:
                 assert all(self.machine.state(s) == t.OWNED for s in range(SLOTS_PER_DEVICE)), "refused too early"
                 return False

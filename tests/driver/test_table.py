@@ -465,7 +465,7 @@ class FreesBeforeZero(t.SlotTable):
 class KeepsGeneration(t.SlotTable):
     """A reader can't tell the next owner from the last."""
 
-    def acquire(self, owner):
+    def acquire(self, owner, claiming):
         slot = next(iter(t.free_slots(self._words)), None)
         if slot is None or not self._locks.take(slot):
             return None
@@ -491,8 +491,8 @@ class ZeroesBeforeItCounts(t.SlotTable):
 
 
 class OwnsBeforeItSaysWho(t.SlotTable):
-    def acquire(self, owner):
-        got = super().acquire(t.OwnerWords(0, 0, 0, 0))
+    def acquire(self, owner, claiming):
+        got = super().acquire(t.OwnerWords(0, 0, 0, 0), claiming)
         if got is not None:
             for part, value in zip(t.OWNER_WORDS, owner, strict=True):
                 self._words.store(t.slot_index(got[0], part), value)

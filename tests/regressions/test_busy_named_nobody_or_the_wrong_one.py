@@ -39,5 +39,5 @@ def test_threads_that_wait_all_name_the_stopped_process(root, driver, monkeypatc
 def test_the_last_look_at_a_lock_that_is_free_again(driver, monkeypatch):
     driver.probe(0)
     device = driver._device(driver.roots()[0][0], True, 0, produce=True)
-    assert "others, in turn" in str(device._busy())
-    assert device._busy().pid is None
+    assert "others, in turn" in str(device._busy(nested=False))
+    assert device._busy(nested=False).pid is None

@@ -30,6 +30,8 @@ def producing() -> None:
         core.execution_ended(busy_us=250)  # type: ignore[call-arg]
         core.add_many(bytes(16))
         ds.nd.feature_bitmap.or_(1)
+        ds.nd.feature_bitmap.set(0)  # type: ignore[attr-defined]
+        assert_type(ds.nd.mem_usage_code_host, Counter)
         handle = ds.add_model(ModelNode.build(model_id=7, name="bert", mem_usage=[[(0, 0)] * 12] * 2))
         assert_type(handle, neuron_ds.ModelHandle)
         handle.update(handle.node.replace(sg_index=1))

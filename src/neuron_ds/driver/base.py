@@ -91,8 +91,11 @@ class Driver(Protocol):
     def release(self, lease: Lease) -> None:
         """Kill every handle on the lease; give the slab back if it is a producer's and still ours."""
 
-    def attach(self, device: int, pid: int | None = None, *, slot: int | None = None) -> Lease:
-        """Another process's slab, read-only. Raises NoSlab (ENOENT), AmbiguousPid, ProducerGone."""
+    def attach(self, device: int, pid: int | None = None, *, slot: int | None = None, path: str | None = None) -> Lease:
+        """Another process's slab, read-only; ``path`` is an Owner's, where several devices have the number.
+
+        Raises NoSlab (ENOENT), AmbiguousPid, ProducerGone.
+        """
 
     def owners(self, device: int) -> list[Owner]:
         """The taken slots of a device, by slot."""

@@ -143,6 +143,9 @@ def reader_group() -> int | None:
     if not name:
         return None
     if name.isdecimal():
+        most = 0xFFFF_FFFE  # the kernel's gid_t; the number above means "leave the group as it is"
+        if len(name) > 10 or int(name) > most:
+            raise BadValue(f"NEURON_DS_GROUP is {name}; the number of a group is 0 to {most}")
         return int(name)
     import grp
 
@@ -180,7 +183,8 @@ def open_device(root: str, root_fd: int, device: int) -> int:
 
 def open_file(device_fd: int, name: str, *, write: bool) -> int:
     """A descriptor of one of a device's files, never through a symlink. Raises OSError; see ``unusable``."""
-    flags = (os.O_RDWR if write else os.O_RDONLY) | os.O_NOFOLLOW | os.O_CLOEXEC
+    # Not blocking: where somebody put a FIFO in its place, opening it must not wait.
+    flags = (os.O_RDWR if write else os.O_RDONLY) | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
     return os.open(name, flags, dir_fd=device_fd)
 
 
@@ -255,7 +259,10 @@ def _property_words(
     cores = preset_cores if cores is None else cores
     memory = preset_memory if memory is None else memory
     logical = min(preset_logical, cores) if logical is None else logical
-    label = (name or f"{type}-{device}").encode("utf-8", "surrogateescape")
+    try:
+        label = (name or f"{type}-{device}").encode("utf-8", "surrogateescape")
+    except (UnicodeEncodeError, AttributeError):
+        raise BadValue(f"the name is {name!r}; it is UTF-8 text", device=device) from None
     if not 1 <= cores <= MAX_CORES:
         raise BadValue(f"a device has 1 to {MAX_CORES} physical cores, not {cores}", device=device)
     if logical not in (1, 2) or cores % logical:

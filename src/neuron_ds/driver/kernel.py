@@ -183,7 +183,7 @@ class KernelDriver:
 
     # --- readers -----------------------------------------------------------------------------------------------------
 
-    def attach(self, device: int, pid: int | None = None, *, slot: int | None = None) -> Lease:
+    def attach(self, device: int, pid: int | None = None, *, slot: int | None = None, path: str | None = None) -> Lease:
         if slot is not None:
             raise NotSupported(
                 "the kernel driver attaches by pid, not by slot; neuron-ds ls shows the pids", device=device, slot=slot

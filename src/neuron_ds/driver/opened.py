@@ -6,11 +6,8 @@ asks, is not its business: ``software`` decides. It stores zeros in slabs and no
 
 from __future__ import annotations
 
-import _thread
 import os
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+import stat
 
 from neuron_ds import _core
 from neuron_ds.driver import directory as d
@@ -24,8 +21,6 @@ from neuron_ds.layout import SLAB_SIZE, SLOTS_PER_DEVICE
 #: The byte of ``owners`` that is the table lock; bytes 0-15 are the liveness locks of the slots.
 TABLE_LOCK = SLOTS_PER_DEVICE
 LOCK_WAIT_S = 2.0
-#: Several times what a holder needs: were it shorter, those who wait would keep the holder from going on.
-LOCK_PAUSE_S = 500e-6
 
 
 class _Locks:
@@ -82,6 +77,15 @@ class _Totals:
         self._slabs.add_to(totals, slot * SLAB_SIZE // 8, alive)
 
 
+def _identity(fd: int) -> tuple[int, int] | None:
+    """What a descriptor is of, None if of nothing."""
+    try:
+        st = os.fstat(fd)
+    except OSError:
+        return None
+    return st.st_dev, st.st_ino
+
+
 class OpenDevice:
     """What this process knows of one device directory."""
 
@@ -103,7 +107,9 @@ class OpenDevice:
             self.properties = d.read_properties(self.table, device, self.path)
             self.totals = self._map(fd, d.TOTALS)
             self.owners = _core.open_lock_file(fd, d.OWNERS)
-            self.slabs_fd = self._open(fd, d.SLABS)
+            slabs_fd = self._open(fd, d.SLABS)
+            self._slabs_identity = _identity(slabs_fd)
+            self.slabs_fd = slabs_fd
         except OSError as e:
             raise d.unusable(e, device, self.path, produce=produce) from None
         finally:
@@ -111,15 +117,18 @@ class OpenDevice:
         self.slabs = _Slabs(device, self.slabs_fd, self.totals)
         self.rules = t.SlotTable(self.table, _Locks(self.owners), self.slabs, step)
         self._observed: _Totals | None = None
-        self.mutex = _thread.allocate_lock()
+        self._lock = _core.table_lock(self.owners, TABLE_LOCK)
         self.lease: Lease | None = None  # this process's own slab
-        self.abandoned: list[tuple[int, int]] = []  # (slot, generation) that a close could not give back in time
+        #: (slot, generation) of claims not finished and of slabs not given back yet: the next lock-taking does.
+        self.abandoned: list[tuple[int, int]] = []
 
     def _open(self, fd: int, name: str) -> int:
         file = d.open_file(fd, name, write=self.produce)
-        if os.fstat(file).st_size < d.FILE_SIZES[name]:
+        st = os.fstat(file)
+        if not stat.S_ISREG(st.st_mode) or st.st_size < d.FILE_SIZES[name]:
             os.close(file)
-            raise LayoutMismatch(f"{name} is cut short; remove the directory", device=self.device, path=self.path)
+            fault = "cut short" if stat.S_ISREG(st.st_mode) else "no regular file"
+            raise LayoutMismatch(f"{name} is {fault}; remove the directory", device=self.device, path=self.path)
         return file
 
     def _map(self, fd: int, name: str) -> _core.Mapping:
@@ -130,8 +139,15 @@ class OpenDevice:
             os.close(file)
 
     def __del__(self) -> None:
-        if (fd := getattr(self, "slabs_fd", None)) is not None:
+        if (fd := getattr(self, "slabs_fd", None)) is not None and _identity(fd) == self._slabs_identity:
             os.close(fd)
+
+    def is_intact(self) -> bool:
+        """False once somebody closed descriptors behind our back, as a process that becomes a daemon does.
+
+        Every lock is gone then, so a slab of ours is not ours any more.
+        """
+        return self.owners.intact and _identity(self.slabs_fd) == self._slabs_identity
 
     def read_totals(self) -> DeviceTotals:
         """The device's totals. Raises TableBusy if the table never held still."""
@@ -152,32 +168,39 @@ class OpenDevice:
             return False
         return (st.st_dev, st.st_ino) == self.identity
 
-    @contextmanager
-    def locked(self) -> Iterator[t.SlotTable]:
-        """The table lock, with everything that others left unfinished finished first. Raises TableBusy."""
-        deadline = time.monotonic() + LOCK_WAIT_S
-        if not self.mutex.acquire(timeout=LOCK_WAIT_S):
-            raise self._busy()
-        try:
-            while not self.owners.take(TABLE_LOCK):
-                if time.monotonic() > deadline:
-                    raise self._busy()
-                time.sleep(LOCK_PAUSE_S)
-            try:
-                step("table.locked")
-                for slot, generation in tuple(self.abandoned):
-                    self.rules.release(slot, generation)
-                    self.abandoned.remove((slot, generation))
-                self.rules.recover()
-                yield self.rules
-            finally:
-                self.owners.drop(TABLE_LOCK)
-        finally:
-            self.mutex.release()
+    def table_lock(self) -> _core.TableLock:
+        """The table lock, to be entered: ``with dev.table_lock() as got: rules = dev.begin(got)``."""
+        self._lock.wait_s = LOCK_WAIT_S
+        return self._lock
 
-    def _busy(self) -> TableBusy:
+    def begin(self, got: bool | None) -> t.SlotTable:
+        """The rules, with everything that others left unfinished finished first. Raises TableBusy, LayoutMismatch."""
+        if not got:
+            raise self._busy(nested=got is None)
+        step("table.locked")
+        if (damage := t.damage(self.table)) is not None:
+            raise LayoutMismatch(
+                f"the table is damaged: {damage}; end the processes that use it and remove the directory",
+                device=self.device,
+                path=self.path,
+            )
+        self.rules.recover()  # first: a release of ours would overwrite the commit word that names a pending slot
+        self.give_back()
+        return self.rules
+
+    def give_back(self) -> None:
+        """Release what was claimed and is not in use, under the table lock."""
+        own = None if self.lease is None else (self.lease.slot, self.lease.generation)
+        for claim in tuple(self.abandoned):
+            if claim != own:
+                self.rules.release(*claim)
+            self.abandoned.remove(claim)
+
+    def _busy(self, *, nested: bool) -> TableBusy:
         holder = self.owners.holder(TABLE_LOCK)
-        if holder is None:
+        if nested:
+            who, advice = "this very thread of this process", "do not call from its signal handlers or finalizers"
+        elif holder is None:
             who, advice = "others, in turn", "try again"
         elif holder == os.getpid():
             who, advice = "another thread of this process", "look what it waits for"

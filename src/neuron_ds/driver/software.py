@@ -33,14 +33,14 @@ from neuron_ds.layout import SLOTS_PER_DEVICE
 
 # What this process has open, by path. Threads must not open a directory twice: record locks don't hold between them.
 _open: dict[tuple[str, bool], OpenDevice] = {}
-_opening = _thread.allocate_lock()
+_opening = _thread.RLock()  # a signal handler may attach, too
 
 
 def _forget() -> None:
     """A forked child has nothing open, none of the threads that may hold a lock, and a start of its own."""
     global _opening
     _open.clear()
-    _opening = _thread.allocate_lock()
+    _opening = _thread.RLock()
     _namespace.cache_clear()
     _start_ticks.cache_clear()
 
@@ -145,7 +145,11 @@ class SoftwareDriver:
                 if known is None:
                     continue
                 if known.is_at(path):
-                    return known
+                    if known.is_intact():
+                        return known
+                    if known.lease is not None:
+                        known.lease.mapping.kill()  # without its lock it may be another's by now
+                        known.lease = None
                 if known.lease is not None and known.lease.mapping.state == "producer":
                     raise DirectoryGone(
                         "the directory was deleted or replaced while this process publishes in it; nobody can see the "
@@ -158,7 +162,7 @@ class SoftwareDriver:
                 del _open[key]  # vanished: a process that runs for long must not collect their descriptors
             opened = OpenDevice(root, told, device, produce=produce)
             for known in _open.values():  # another path to the same directory: still one slab and one set of locks
-                if (known.identity, known.produce) == (opened.identity, produce):
+                if (known.identity, known.produce) == (opened.identity, produce) and known.is_intact():
                     opened = known
                     break
             _open[path, produce] = opened
@@ -201,15 +205,17 @@ class SoftwareDriver:
                 ) from None
             self.probe(0)
             dev = self._device(root, told, device, produce=True)
-        with dev.locked() as rules:
+        with dev.table_lock() as got:
+            rules = dev.begin(got)
             own = dev.lease
             if own is not None and own.slot is not None and own.generation is not None:
                 if own.mapping.state == "producer" and rules.word(own.slot) == t.slot_word(own.generation, t.OWNED):
                     return own
                 own.mapping.kill()
                 dev.lease = None
+                rules.release(own.slot, own.generation)  # if still ours: a close was interrupted before it noted that
             owner = t.OwnerWords(os.getpid(), _start_ticks(), _namespace(), time.monotonic_ns())
-            claimed = rules.acquire(owner)
+            claimed = rules.acquire(owner, dev.abandoned.append)
             if claimed is None:
                 raise SlotsFull(
                     f"all {SLOTS_PER_DEVICE} slots are taken; end a process that publishes (neuron-ds ls names them)",
@@ -222,9 +228,10 @@ class SoftwareDriver:
                 mapping = dev.slabs.map(slot, write=True, pid=os.getpid())
                 step("acquire.mapped")
             except BaseException:
-                rules.release(slot, generation)
+                dev.give_back()
                 raise
             dev.lease = Lease(device, os.getpid(), mapping, dev.properties, slot, generation, True, True, dev)
+            dev.abandoned.remove(claimed)
         return dev.lease
 
     def release(self, lease: Lease) -> None:
@@ -234,21 +241,20 @@ class SoftwareDriver:
         try:
             if state == "producer" and isinstance(dev, OpenDevice) and lease.slot is not None:
                 assert lease.generation is not None
+                dev.abandoned.append((lease.slot, lease.generation))  # whoever of us takes the lock next gives it back
                 if dev.lease is lease:
                     dev.lease = None
-                try:
-                    with dev.locked() as rules:
-                        rules.release(lease.slot, lease.generation)
-                except BaseException:  # TableBusy, or interrupted: our next lock-taking makes up for it
-                    dev.abandoned.append((lease.slot, lease.generation))
-                    raise
+                with dev.table_lock() as got:
+                    dev.begin(got)  # which does it
         finally:
             lease.mapping.close()
 
     # --- readers -----------------------------------------------------------------------------------------------------
 
-    def attach(self, device: int, pid: int | None = None, *, slot: int | None = None) -> Lease:
-        devices = self._readable(device)
+    def attach(self, device: int, pid: int | None = None, *, slot: int | None = None, path: str | None = None) -> Lease:
+        devices = [dev for dev in self._readable(device) if path in (None, dev.path)]
+        if not devices:
+            raise NoDevice("no such device there any more; list the owners again", device=device, path=path)
         if slot is not None:
             if not 0 <= slot < SLOTS_PER_DEVICE:
                 raise BadIndex(f"a device has slots 0 to {SLOTS_PER_DEVICE - 1}", device=device)
@@ -256,7 +262,7 @@ class SoftwareDriver:
             if len(taken) > 1:
                 listed = ", ".join(dev.path for dev in taken)
                 raise AmbiguousPid(
-                    f"the slot is taken in several directories: {listed}; name one of them in NEURON_DS_DIR",
+                    f"the slot is taken in several directories: {listed}; name one in NEURON_DS_DIR, or as path",
                     device=device,
                     pid=pid,
                     slot=slot,
@@ -312,8 +318,8 @@ class SoftwareDriver:
     def reset(self, device: int) -> None:
         root, told = self.roots()[0]
         dev = self._device(root, told, device, produce=True)
-        with dev.locked() as rules:
-            if not rules.reset():
+        with dev.table_lock() as got:
+            if not dev.begin(got).reset():
                 living = ", ".join(str(o.pid) for o in self.owners(device) if o.path == dev.path)
                 raise StillOwned(f"process {living} still publishes; end it first", device=device, path=dev.path)
 
@@ -336,7 +342,7 @@ def _owner(dev: OpenDevice, view: t.SlotView, now: int, namespace: int) -> Owner
         pid=view.owner.pid,
         alive=dev.owners.holder(view.slot) is not None,
         foreign=view.owner.namespace != namespace,
-        state=t.STATE_NAMES[view.state],
+        state=t.STATE_NAMES[view.state] if view.state < len(t.STATE_NAMES) else "damaged",
         generation=view.generation,
         age_s=max(0, now - view.owner.acquired_ns) / 1e9,
         path=dev.path,

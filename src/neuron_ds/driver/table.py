@@ -32,6 +32,7 @@ OWNER_WORDS = range(S_PID, S_ACQUIRED + 1)
 FREE, OWNED, CLOSING = range(3)
 STATE_NAMES = ("free", "owned", "closing")
 NO_SLOT = 0xFF
+LAST_TICK = (1 << 64) - 1
 
 
 def slot_word(generation: int, state: int) -> int:
@@ -137,6 +138,23 @@ def free_slots(words: Words) -> list[int]:
     return sorted((slot for slot, word in slots if split_slot_word(word)[1] == FREE), key=ticks.__getitem__)
 
 
+def damage(words: Words) -> str | None:
+    """What makes the table one that no rule can go on from, or None. Only the changing rules need to ask."""
+    slots = words.load_many(W_SLOTS, SLOTS_PER_DEVICE, SLOT_STRIDE)
+    for slot, word in enumerate(slots):
+        if split_slot_word(word)[1] > CLOSING:
+            return f"slot {slot} has the state {split_slot_word(word)[1]}"
+    pending = Commit.unpack(words.load(W_COMMIT)).pending
+    if pending is not None:
+        if pending >= SLOTS_PER_DEVICE:
+            return f"slot {pending} is to be finished, and there are {SLOTS_PER_DEVICE}"
+        if split_slot_word(slots[pending])[1] == OWNED:
+            return f"slot {pending} is to be finished, and is owned"
+    if max(words.load_many(slot_index(0, S_TICK), SLOTS_PER_DEVICE, SLOT_STRIDE)) >= LAST_TICK:
+        return "the ticks of the slots are used up"
+    return None
+
+
 def next_tick(words: Words) -> int:
     """The tick a release stamps: only the order within a device shows."""
     return max(words.load_many(slot_index(0, S_TICK), SLOTS_PER_DEVICE, SLOT_STRIDE)) + 1
@@ -225,24 +243,28 @@ class SlotTable:
                 done.append(slot)
         return done
 
-    def acquire(self, owner: OwnerWords) -> tuple[int, int] | None:
-        """Claim a slot: (slot, generation), or None when all are taken."""
+    def acquire(self, owner: OwnerWords, claiming: Callable[[tuple[int, int]], object]) -> tuple[int, int] | None:
+        """Claim a slot: (slot, generation), or None when all are taken.
+
+        ``claiming`` is called with it before it is owned, so that an interrupted caller can give it back.
+        """
         for slot in free_slots(self._words):
             self._step("acquire.begin")
             try:
                 if self._locks.take(slot):  # else somebody holds the byte of a free slot: not ours to take
-                    return slot, self._own(slot, owner)
+                    return slot, self._own(slot, owner, claiming)
             except BaseException:
                 self._locks.drop(slot)  # interrupted: as if we had died, so that the next holder recovers the slot
                 raise
         return None
 
-    def _own(self, slot: int, owner: OwnerWords) -> int:
+    def _own(self, slot: int, owner: OwnerWords, claiming: Callable[[tuple[int, int]], object]) -> int:
         self._step("acquire.locked")
         for part, value in zip(OWNER_WORDS, owner, strict=True):
             self._words.store(slot_index(slot, part), value)
         self._step("acquire.owner")
         generation = split_slot_word(self.word(slot))[0] + 1
+        claiming((slot, generation))
         self._words.store(slot_index(slot), slot_word(generation, OWNED))
         self._step("acquire.owned")
         return generation
