@@ -11,11 +11,13 @@ import math
 from collections.abc import Sequence
 
 from neuron_ds.collect import Key, ProcessSample, Sample
+from neuron_ds.layout import NC_COUNTERS
 from neuron_ds.snapshot import Snapshot
 
 _WRAP = 1 << 64
 #: A difference of this or more is a counter that went back (a reset, a fault), not one that wrapped around.
 _BACKWARDS = 1 << 63
+_ZEROS = (0,) * NC_COUNTERS
 PERCENTILES = (0, 1, 25, 50, 75, 99, 100)
 
 
@@ -47,6 +49,13 @@ class ProcessDelta:
         if self._before is None:
             return now if self.is_new else 0
         return grown(self._before.nc(core, counter), now)
+
+    def nc_rows(self, core: int) -> tuple[Sequence[int], Sequence[int]]:
+        """All counters of a core, before and after; equal where there is nothing to compare with."""
+        now = self._after.nc_counters(core)
+        if self._before is None:
+            return (_ZEROS if self.is_new else now), now
+        return self._before.nc_counters(core), now
 
     def nc_sum(self, cores: Sequence[int], counter: int) -> int:
         return sum(self.nc(core, counter) for core in cores)
