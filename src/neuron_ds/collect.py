@@ -51,7 +51,10 @@ class ProcessSample:
 
 @dataclass(frozen=True, slots=True)
 class DeviceSample:
-    """One device in a Sample. ``totals`` is None, or the lists are short, where ``error`` says why."""
+    """One device in a Sample. ``totals`` is None, or the lists are short, where ``error`` says why.
+
+    slots_used: places taken, also by the dead; on real hardware by whoever has the device open, publishing or not.
+    """
 
     device: int
     properties: DeviceProperties | None
@@ -107,7 +110,7 @@ class Collector:
                 device,
                 properties,
                 tuple(self._process(owner, seen, errors, latencies) for owner in found if owner.state != "attached"),
-                *self._totals_of(device, problem),
+                *self._totals_of(device, len(found), problem),
             )
             for device, properties, found, problem in listed
         )
@@ -134,7 +137,9 @@ class Collector:
             key = key_of(owner)
             if key in current and key not in self._readers:
                 try:
-                    self._readers[key] = attach(owner.pid, owner.device, slot=owner.slot, driver=self._driver)
+                    self._readers[key] = attach(
+                        owner.pid, owner.device, slot=owner.slot, path=owner.path, driver=self._driver
+                    )
                 except NeuronDSError as e:
                     errors[key] = str(e)
         return errors
@@ -155,10 +160,9 @@ class Collector:
         dead = "its producer died; the next publish recovers the slot" if owner.alive is False else owner.state
         return ProcessSample(owner, None, errors.get(key, dead))
 
-    def _totals_of(self, device: int, problem: str) -> tuple[DeviceTotals | None, int, str]:
+    def _totals_of(self, device: int, used: int, problem: str) -> tuple[DeviceTotals | None, int, str]:
         if problem:
             return None, 0, problem
-        used = sum(1 for key in self._readers if key[0] == device)
         if not self._totals:
             return None, used, ""
         try:

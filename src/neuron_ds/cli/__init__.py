@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from neuron_ds.cli.base import main
 from neuron_ds.cli.device import reset, sysfs
+from neuron_ds.cli.exporter import exporter
 from neuron_ds.cli.look import check, doctor, ls, show
+from neuron_ds.cli.monitor import monitor
 from neuron_ds.cli.run import demo, simulate
 
 __all__ = ["main"]
 
-for command in (demo, ls, show, check, doctor, simulate, sysfs, reset):
+for command in (demo, ls, show, check, doctor, monitor, exporter, simulate, sysfs, reset):
     main.add_command(command)

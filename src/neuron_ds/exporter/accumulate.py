@@ -1,0 +1,276 @@
+"""What is kept from look to look: each process's last words, each runtime's totals, the window that gauges are over.
+
+An Accumulator is shown every Sample and told when a window ends. Executions and errors add up by runtime from zero at
+its start; a process that came counts from its own zero, and a runtime ends with its last process. This module knows no
+family, no text and no clock but that of the Samples.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+
+from neuron_ds import layout
+from neuron_ds.collect import Key, ProcessSample, Sample
+from neuron_ds.driver import DeviceProperties, Owner
+from neuron_ds.exporter.families import CORE_MEMORY, ERROR_TYPES, STATUS_TYPES
+from neuron_ds.exporter.text import clean
+from neuron_ds.rates import grown, utilization
+from neuron_ds.snapshot import RECORD_PROCESS_INFO, RECORD_PROCESS_INFO_EXT, RecordState, Snapshot
+
+#: Tag, and whatever else was chosen to tell runtimes apart.
+RuntimeKey = tuple[str, ...]
+Words = tuple[tuple[int, ...], ...]
+
+_TIME_IN_USE = layout.NC_BY_NAME["time_in_use"].index
+_STATUS, _ERRORS = tuple(STATUS_TYPES.values()), tuple(ERROR_TYPES.values())
+_COUNTED = _STATUS + _ERRORS
+_HOST_MEMORY = tuple(c.index for c in layout.ND if c.kind == layout.GAUGE)
+_DEVICE_GAUGES = tuple(c.index for c in layout.NC if c.kind == layout.GAUGE)
+_SHOWN_STATES = tuple(state for state in RecordState if state != RecordState.ABSENT)
+#: A gauge of this or more went below zero.
+_UNDERFLOW = 1 << 63
+
+
+def gauge(value: int) -> int:
+    """A memory gauge, 0 where it went below zero."""
+    return 0 if value >= _UNDERFLOW else value
+
+
+class Followed:
+    """One process's use of one slab, from look to look."""
+
+    __slots__ = (
+        "_from_ns",
+        "_from_us",
+        "_latencies",
+        "_pending",
+        "_shares",
+        "_time_ns",
+        "cores",
+        "counted",
+        "labels",
+        "logical_config",
+        "nd",
+        "owner",
+        "readable",
+        "versions",
+        "words",
+    )
+
+    def __init__(self, owner: Owner, properties: DeviceProperties | None, words: Words, since_ns: int) -> None:
+        """``words``: what growth is counted from. ``since_ns``: the beginning of its first window."""
+        self.owner = owner
+        self.cores = len(words)
+        self.logical_config = (properties.logical_config if properties else None) or 1
+        self.words = words
+        self.nd: tuple[int, ...] = ()
+        self.versions: tuple[str, str, str] = ("", "", "")
+        self.labels: RuntimeKey = ()
+        self.readable = True
+        self.counted = [0] * len(_COUNTED)
+        self._time_ns = self._from_ns = since_ns
+        self._from_us = tuple(core[_TIME_IN_USE] for core in words)
+        self._shares: tuple[float, ...] | None = None
+        self._pending: list[int] = []
+        self._latencies: Sequence[int] | None = None
+
+    def read(self, words: Words, snapshot: Snapshot, latencies_us: Sequence[int], time_ns: int) -> list[int]:
+        """Take a look's words in; by how much each of the counted counters grew."""
+        changed = [(old, new) for old, new in zip(self.words, words, strict=True) if old != new]
+        growth = [sum(grown(old[i], new[i]) for old, new in changed) for i in _COUNTED]
+        self.counted = [a + b for a, b in zip(self.counted, growth, strict=True)]
+        self.words, self.nd = words, snapshot.nd_counters
+        self._pending.extend(latencies_us)
+        self._time_ns = snapshot.time_ns or time_ns
+        self.readable = True
+        return growth
+
+    def end_window(self) -> None:
+        """What the gauges are over ends here, and the next begins."""
+        self._shares, self._latencies = self._shares_now(), self._pending
+        self._pending = []
+        self._from_us, self._from_ns = tuple(core[_TIME_IN_USE] for core in self.words), self._time_ns
+
+    def _shares_now(self) -> tuple[float, ...]:
+        period_s = (self._time_ns - self._from_ns) / 1e9
+        return tuple(
+            utilization(grown(before, core[_TIME_IN_USE]), period_s)
+            for before, core in zip(self._from_us, self.words, strict=True)
+        )
+
+    def utilization(self) -> list[float]:
+        """By logical core, over the last window; over what has passed of the first one until that ends."""
+        shares, n = self._shares if self._shares is not None else self._shares_now(), self.logical_config
+        return [sum(shares[i : i + n]) / len(shares[i : i + n]) for i in range(0, len(shares), n)]
+
+    def latencies_us(self) -> Sequence[int]:
+        """Those of the same time as the utilization."""
+        return self._pending if self._latencies is None else self._latencies
+
+    def core_memory(self, what: str) -> list[int]:
+        """Bytes by logical core."""
+        index, n = CORE_MEMORY[what], self.logical_config
+        physical = [gauge(core[index]) for core in self.words]
+        return [sum(physical[i : i + n]) for i in range(0, len(physical), n)]
+
+    def host_bytes(self) -> int:
+        """What the slab says of host memory."""
+        return sum(gauge(self.nd[i]) for i in _HOST_MEMORY)
+
+    def underflows(self) -> int:
+        """How many gauges went below zero."""
+        in_cores = sum(core[i] >= _UNDERFLOW for core in self.words for i in _DEVICE_GAUGES)
+        return in_cores + sum(self.nd[i] >= _UNDERFLOW for i in _HOST_MEMORY)
+
+
+class Runtime:
+    """All processes of one tag, and what they counted since it appeared; those that left included."""
+
+    __slots__ = ("counted", "key", "members")
+
+    def __init__(self, key: RuntimeKey) -> None:
+        self.key = key
+        self.counted = [0] * len(_COUNTED)
+        self.members: dict[Key, Followed] = {}
+
+    def status(self) -> list[int]:
+        """In the order of STATUS_TYPES."""
+        return self.counted[: len(_STATUS)]
+
+    def errors(self) -> list[int]:
+        """In the order of ERROR_TYPES."""
+        return self.counted[len(_STATUS) :]
+
+    def readable(self) -> list[Followed]:
+        return [f for f in self.members.values() if f.readable]
+
+
+class Accumulator:
+    """Everything that is kept between looks."""
+
+    def __init__(self, choose: Callable[[Owner], tuple[str, ...]] = lambda owner: ()) -> None:
+        """``choose`` gives what tells runtimes apart beside the tag; it is asked once per process."""
+        self._choose = choose
+        self._chosen: dict[Key, tuple[str, ...]] = {}
+        self._unread: set[Key] = set()
+        self._last_ns: int | None = None
+        self._from_ns = 0
+        self.followed: dict[Key, Followed] = {}
+        self.runtimes: dict[RuntimeKey, Runtime] = {}
+        self.record_reads: dict[tuple[int, RecordState], int] = {}
+        self.slab_errors: dict[int, int] = {}
+        self.latencies_dropped = 0
+
+    def look(self, sample: Sample) -> None:
+        """Take a Sample in."""
+        present = {p.key: (p, d.properties) for d in sample.devices for p in d.processes if _lives(p)}
+        listed = {d.device for d in sample.devices if d.properties is not None}
+        for key, followed in list(self.followed.items()):
+            blind = bool(sample.error) or (key[0] not in listed and any(key[0] == d.device for d in sample.devices))
+            if key not in present and (not blind or _gone(followed.owner)):
+                self._leave(key)
+        for device in sample.devices:
+            self.slab_errors.setdefault(device.device, 0)
+            for state in _SHOWN_STATES:
+                self.record_reads.setdefault((device.device, state), 0)
+        for key, (process, properties) in present.items():
+            if process.snapshot is None:
+                self._unreadable(key, process)
+            else:
+                self._read(key, process, process.snapshot, properties, sample.time_ns)
+        self._unread &= present.keys()
+        for key in self._chosen.keys() - present.keys() - self.followed.keys():
+            del self._chosen[key]
+        if self._last_ns is None:
+            self._from_ns = sample.time_ns
+        self._last_ns = sample.time_ns
+
+    def end_window(self) -> float:
+        """Gauges are from now on over the time since the last call; how long that was, in seconds."""
+        for followed in self.followed.values():
+            followed.end_window()
+        now_ns = self._last_ns or 0
+        length_s, self._from_ns = (now_ns - self._from_ns) / 1e9, now_ns
+        return length_s
+
+    def of_device(self, device: int) -> Iterator[Followed]:
+        """The readable processes of a device."""
+        return (f for f in self.followed.values() if f.readable and f.owner.device == device)
+
+    def _unreadable(self, key: Key, process: ProcessSample) -> None:
+        if _gone(process.owner):
+            self._leave(key)
+            return
+        self.slab_errors[process.owner.device] += 1
+        if key in self.followed:
+            self.followed[key].readable = False
+        else:
+            self._unread.add(key)
+
+    def _read(
+        self, key: Key, process: ProcessSample, snapshot: Snapshot, properties: DeviceProperties | None, now_ns: int
+    ) -> None:
+        cores = (properties.cores if properties else None) or layout.MAX_CORES
+        words = tuple(snapshot.nc_counters(core) for core in range(cores))
+        followed = self.followed.get(key)
+        if followed is None:
+            nothing_before = self._last_ns is None or key in self._unread
+            zeros = ((0,) * layout.NC_COUNTERS,) * cores
+            since_ns = (snapshot.time_ns or now_ns) if nothing_before else self._from_ns
+            followed = Followed(process.owner, properties, words if nothing_before else zeros, since_ns)
+            self.followed[key] = followed
+            self._unread.discard(key)
+        runtime = self._runtime_of(key, followed, snapshot)
+        growth = followed.read(words, snapshot, process.latencies.total_us, now_ns)
+        runtime.counted = [a + b for a, b in zip(runtime.counted, growth, strict=True)]
+        self.latencies_dropped += process.latencies.dropped
+        states = snapshot._verified()  # one byte each: counted here without a value made of each
+        for state in _SHOWN_STATES:
+            self.record_reads[process.owner.device, state] += states.count(state)
+
+    def _runtime_of(self, key: Key, followed: Followed, snapshot: Snapshot) -> Runtime:
+        """The runtime a process belongs to now; one that changes its tag takes along what it counted."""
+        states = snapshot.state(RECORD_PROCESS_INFO), snapshot.state(RECORD_PROCESS_INFO_EXT)
+        if followed.labels and RecordState.TORN in states:
+            return self.runtimes[followed.labels]  # its tag can't be read: what it was called before stands
+        if key not in self._chosen:
+            self._chosen[key] = tuple(clean(text) for text in self._choose(followed.owner))
+        labels = (clean(snapshot.tag or str(followed.owner.pid)), *self._chosen[key])
+        followed.versions = _versions(snapshot)
+        if labels != followed.labels:
+            self._drop(key, followed.labels)
+            followed.labels = labels
+            runtime = self.runtimes.setdefault(labels, Runtime(labels))
+            runtime.members[key] = followed
+            runtime.counted = [a + b for a, b in zip(runtime.counted, followed.counted, strict=True)]
+        return self.runtimes[labels]
+
+    def _leave(self, key: Key) -> None:
+        followed = self.followed.pop(key, None)
+        if followed is not None:
+            self._drop(key, followed.labels)
+
+    def _drop(self, key: Key, labels: RuntimeKey) -> None:
+        runtime = self.runtimes.get(labels)
+        if runtime is not None:
+            runtime.members.pop(key, None)
+            if not runtime.members:
+                del self.runtimes[labels]
+
+
+def _lives(process: ProcessSample) -> bool:
+    return process.owner.alive is not False and process.owner.state == "owned"
+
+
+def _gone(owner: Owner) -> bool:
+    """Whether it is sure that the process is gone."""
+    return not owner.foreign and not os.path.exists(f"/proc/{owner.pid}")
+
+
+def _versions(snapshot: Snapshot) -> tuple[str, str, str]:
+    """Of runtime, framework and framework abstraction layer."""
+    info = snapshot.process_info
+    if info is None:
+        return str(snapshot.runtime_version or ""), "", ""
+    return str(snapshot.runtime_version or ""), str(info.framework_version), str(info.fal_version)
