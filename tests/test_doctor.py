@@ -211,6 +211,13 @@ def test_a_producer_in_another_directory(directory, tmp_path):
     assert finding.advice == f"set NEURON_DS_DIR={tmp_path / 'other'} to see it"
 
 
+def test_producers_of_one_directory_are_told_together(directory, tmp_path):
+    with Producer(tmp_path / "other") as one, Producer(tmp_path / "other") as two:
+        (finding,) = [f for f in doctor.examine() if f.advice.startswith(f"set NEURON_DS_DIR={tmp_path / 'other'} ")]
+    first, second = sorted((one.pid, two.pid))
+    assert finding.message.startswith(f"processes {first}, {second} publish in {tmp_path / 'other'} (as they see it)")
+
+
 # --- Room
 
 

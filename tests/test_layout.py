@@ -114,10 +114,12 @@ def compiled(tmp_path_factory) -> dict:
         import toolchain
     finally:
         sys.path.pop(0)
+    compiler = toolchain.find_compiler()
+    if compiler is None:
+        pytest.fail(toolchain.compiler_fault(), pytrace=False)
     place = tmp_path_factory.mktemp("layout")
     (place / "layout.c").write_text(program())
-    compiler = [*toolchain.find_compiler(), "-std=c11", "-Wall", "-Werror"]
-    subprocess.run([*compiler, "-o", place / "layout", place / "layout.c"], check=True)
+    subprocess.run([*compiler, "-std=c11", "-Wall", "-Werror", "-o", place / "layout", place / "layout.c"], check=True)
     return json.loads(subprocess.run([place / "layout"], capture_output=True, check=True).stdout)
 
 

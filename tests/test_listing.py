@@ -112,6 +112,7 @@ def test_the_shape_of_neuron_ls(directory, driver):
     assert process["pid"] == producer.pid
     assert process["neuron_runtime_version"] == "2.31.99"
     assert len(process["command"]) == listing.COMMAND_LIMIT
+    assert process["command"].startswith("python")
     assert process["command"].endswith("...")
 
 
@@ -140,3 +141,20 @@ def test_a_command_that_proc_does_not_tell_is_absent():
 @pytest.mark.parametrize(("text", "limit", "expected"), [("abcd", 4, "abcd"), ("abcdefgh", 7, "abcd..."), ("", 4, "")])
 def test_shorten(text, limit, expected):
     assert listing.shorten(text, limit) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "limit", "expected"),
+    [("abcd", 4, "abcd"), ("abcdefghij", 7, "ab...ij"), ("abcdefghij", 8, "ab...hij"), ("", 4, "")],
+)
+def test_shorten_in_the_middle(text, limit, expected):
+    assert listing.shorten_middle(text, limit) == expected
+    assert len(listing.shorten_middle("x" * 100)) == listing.COMMAND_LIMIT
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [("/usr/bin/python3 /opt/serve.py", "python3 /opt/serve.py"), ("sh", "sh"), ("/x/", "/x/"), ("", ""), ("-", "-")],
+)
+def test_a_command_in_brief(command, expected):
+    assert listing.brief(command) == expected

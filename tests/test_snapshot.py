@@ -243,7 +243,7 @@ def test_any_other_header_is_refused(header, ours):
 @unhurried
 @given(st.integers(0, layout.REQUIRED_SIZE - 1), st.binary(max_size=16))
 def test_anything_shorter_is_refused(length, start):
-    with pytest.raises(errors.TooShort, match=rf"^{length} bytes; a slab needs {layout.REQUIRED_SIZE}"):
+    with pytest.raises(errors.TooShort, match=rf"^holds {length} bytes, and a slab has {layout.REQUIRED_SIZE}"):
         Snapshot.from_bytes(start.ljust(length, b"\0")[:length])
 
 

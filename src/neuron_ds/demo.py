@@ -6,8 +6,10 @@ driver and readers alone. It knows the simulator and the API; how a scene is dra
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
+import stat
 import tempfile
 import time
 from collections.abc import Iterator
@@ -28,6 +30,9 @@ from neuron_ds.snapshot import Snapshot
 DEVICES = 2
 #: When, as a part of the whole time, one producer is killed, and when another one comes.
 KILL_AT, COME_AT = 0.4, 0.6
+
+#: Its directories begin so. Each is locked (flock) by its demo as long as that lives.
+PREFIX = "neuron-ds-demo-"
 
 _NEVER_RAN = (Status.BAD_INPUT, Status.QUEUE_FULL)
 _EXECUTIONS = tuple(int(s) for s in Status if s not in _NEVER_RAN)
@@ -88,9 +93,11 @@ class Demo:
         self._victim: SimulatedProcess | None = None
         self._newcomer: SimulatedProcess | None = None
         self.directory = ""
+        self._lock = -1
 
     def __enter__(self) -> Self:
-        self.directory = tempfile.mkdtemp(prefix="neuron-ds-demo-", dir=_place())
+        sweep(place := _place() or tempfile.gettempdir())
+        self.directory, self._lock = _make_directory(place)
         try:
             self._driver = SoftwareDriver(self.directory)
             self._start(plan(DEMO, devices=DEVICES, seed=self._seed))
@@ -117,6 +124,7 @@ class Demo:
                 self._fleets.pop().__exit__(None, None, None)
         finally:
             shutil.rmtree(self.directory, ignore_errors=True)
+            os.close(self._lock)
 
     @property
     def producers(self) -> list[SimulatedProcess]:
@@ -176,7 +184,7 @@ class Demo:
                     with attach(owner.pid, device, slot=owner.slot, driver=self._driver) as reader:
                         snapshot = reader.snapshot()
                 except ProducerGone:
-                    note = "dead: the next process that publishes here recovers the slot"
+                    note = "dead: the next publish here recovers its slot"
                 except NeuronDSError as e:
                     note = e.message
                 else:
@@ -223,6 +231,52 @@ def core_uses(before: Snapshot | None, now: Snapshot) -> tuple[CoreUse, ...]:
             )
         )
     return tuple(uses)
+
+
+# --- The directory ------------------------------------------------------------------------------------------------
+
+
+def sweep(place: str) -> None:
+    """Remove what demos left that were killed: their directories, which nobody locks any more."""
+    try:
+        names = [name for name in os.listdir(place) if name.startswith(PREFIX)]
+    except OSError:
+        return
+    for path in (os.path.join(place, name) for name in names):
+        fd = _locked(path)
+        if fd is not None:
+            shutil.rmtree(path, ignore_errors=True)
+            os.close(fd)
+
+
+def _make_directory(place: str) -> tuple[str, int]:
+    """A private directory and the lock on it. Another demo's sweep may be faster than the lock: then another one."""
+    while True:
+        path = tempfile.mkdtemp(prefix=PREFIX, dir=place)
+        fd = _locked(path)
+        if fd is not None:
+            return path, fd
+
+
+def _locked(path: str) -> int | None:
+    """A descriptor that locks a directory of ours; None if another process does, or it is gone, or no such thing."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        st, there = os.fstat(fd), os.lstat(path)
+        if (
+            st.st_uid == os.geteuid()
+            and stat.S_ISDIR(there.st_mode)
+            and (st.st_dev, st.st_ino) == (there.st_dev, there.st_ino)
+        ):
+            return fd
+    except OSError:
+        pass
+    os.close(fd)
+    return None
 
 
 def _place() -> str | None:

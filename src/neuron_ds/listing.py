@@ -94,6 +94,20 @@ def shorten(text: str, limit: int = COMMAND_LIMIT) -> str:
     return text if len(text) <= limit else text[: limit - 3] + "..."
 
 
+def shorten_middle(text: str, limit: int = COMMAND_LIMIT) -> str:
+    """At most ``limit`` characters; what was left out is from the middle: how a command ends tells it from others."""
+    if len(text) <= limit:
+        return text
+    head = (limit - 3) // 2
+    return text[:head] + "..." + text[len(text) - (limit - 3 - head) :]
+
+
+def brief(command: str) -> str:
+    """A command without the directories of its program, which would be all that is left of it where it is cut."""
+    program, space, arguments = command.partition(" ")
+    return (os.path.basename(program) or program) + space + arguments
+
+
 def _device(device: int, driver: Driver) -> DeviceListing:
     properties = None
     try:
@@ -112,7 +126,7 @@ def _process(owner: Owner, driver: Driver) -> Process:
     if owner.state == "attached":
         return Process(owner, None, None, command, "")
     try:
-        with attach(owner.pid, owner.device, slot=owner.slot, driver=driver) as reader:
+        with attach(owner.pid, owner.device, slot=owner.slot, path=owner.path, driver=driver) as reader:
             snapshot = reader.snapshot()
             return Process(owner, snapshot.tag, snapshot.runtime_version, command, "")
     except NeuronDSError as e:
@@ -123,7 +137,7 @@ def _process(owner: Owner, driver: Driver) -> Process:
 
 
 def to_neuron_ls(listing: list[DeviceListing], *, wide: bool = False) -> list[dict[str, object]]:
-    """The listing as ``neuron-ls -j`` gives it, with some keys of our own behind; commands cut unless ``wide``.
+    """The listing as ``neuron-ls -j`` gives it, with some keys of our own behind; commands brief unless ``wide``.
 
     NeuronCores are counted as users count them, logical ones, numbered through over the devices. What a driver can't
     know is "" or null.
@@ -167,7 +181,7 @@ def _process_entry(process: Process, wide: bool) -> dict[str, object]:
     command = printable(process.command or "")
     entry: dict[str, object] = {
         "pid": owner.pid,
-        "command": command if wide else shorten(command),
+        "command": command if wide else shorten(brief(command)),
         "neuron_runtime_version": str(process.runtime_version or ""),
         "slot": owner.slot,
         "tag": None if process.tag is None else printable(process.tag),

@@ -146,7 +146,7 @@ class Snapshot:
         """
         if len(data) < layout.REQUIRED_SIZE:
             raise TooShort(
-                f"{len(data)} bytes; a slab needs {layout.REQUIRED_SIZE}, so it ends at offset {len(data)} too early",
+                f"holds {len(data)} bytes, and a slab has {layout.REQUIRED_SIZE}; dump it again, whole",
                 device=device,
                 pid=pid,
                 slot=slot,

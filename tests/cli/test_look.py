@@ -115,6 +115,8 @@ def test_a_process_that_died(command, directory, name):
         producer.kill()
         assert command(name, producer.pid).code == 2
         assert "died" in command(name, "--slot", producer.slot).line
+        for args in ([producer.pid], [producer.pid, "-d", "0"]):
+            assert f"died; its slot {producer.slot} awaits recovery by the next publish" in command(name, *args).line
 
 
 @pytest.mark.parametrize("name", ["show", "check"])
@@ -157,6 +159,25 @@ def test_ls_tells_the_dead_from_the_living(command, directory):
     assert process["tag"] is None
 
 
+def test_devices_that_cannot_be_read_are_2(command, directory, monkeypatch):
+    probe(directory)
+    directory.chmod(0o777)
+    for name in (["ls"], ["sysfs"], ["show", "1"], ["reset", "--yes"]):
+        outcome = command(*name)
+        assert outcome.code == 2, name
+        assert "lets group or others write" in outcome.line
+    assert command("doctor").code == 1  # a problem found is its answer
+    monkeypatch.setenv("NEURON_DS_DRIVER", "imaginary")
+    assert command("ls").code == 2
+
+
+def test_ls_begins_commands_with_the_program_and_keeps_their_end(command, directory):
+    with Producer(directory):
+        row = command("ls").out.splitlines()[-1]
+    assert "  python" in row
+    assert row.endswith("release")
+
+
 def test_ls_cuts_commands_unless_wide(command, directory):
     with Producer(directory):
         assert "neuron_ds.publish" not in command("ls").out
@@ -181,6 +202,41 @@ def test_show_json_has_the_shape_of_the_golden_one(command, golden):
     shown = json.loads(outcome.out)
     assert outcome.code == 0
     assert {key: shown[key] for key in expected} == expected
+
+
+def test_show_json_names_counters_of_the_cores_there_are(command, directory):
+    probe(directory, 0, type="inf2")
+    then = "producer.core(1).inference_count.add(3); producer.core(0).counter(80).set(5)"
+    with Producer(directory, then=then) as producer:
+        shown = json.loads(command("show", producer.pid, "--json").out)
+    counters = shown["counters"]
+    assert list(counters) == ["device", "cores"]
+    assert list(counters["cores"]) == ["0", "1"]
+    assert counters["cores"]["1"]["inference_count"] == 3
+    assert counters["cores"]["1"].keys() == {c.name for c in layout.NC if c.kind != layout.RESERVED}
+    assert counters["cores"]["0"].keys() - counters["cores"]["1"].keys() == {"reserved_80"}
+    assert counters["device"].keys() == {c.name for c in layout.ND if c.kind != layout.RESERVED}
+
+
+def test_the_named_counters_of_a_file_are_those_of_its_arrays(command, golden):
+    shown = json.loads(command("show", golden.path("full"), "--json").out)
+    assert len(shown["counters"]["cores"]) == layout.MAX_CORES
+    for core, named in shown["counters"]["cores"].items():
+        assert all(shown["nc"][int(core)][layout.NC_BY_NAME[name].index] == value for name, value in named.items())
+
+
+def test_what_nobody_has_published_is_not_zero(command, tmp_path):
+    path = tmp_path / "slab"
+    path.write_bytes(layout.HEADER_WORD.to_bytes(8, "little").ljust(layout.REQUIRED_SIZE, b"\0"))
+    lines = {line.split()[0]: line.split()[1:] for line in command("show", path).out.splitlines()}
+    assert lines["runtime"] == lines["framework"] == lines["fal"] == ["-"]
+
+
+def test_models_without_memory_have_no_table_of_it(command, directory):
+    with Producer(directory, then="producer.add_model(ModelNode.build(model_id=7, name='bert'))") as producer:
+        text = command("show", producer.pid).out
+    assert "bert" in text
+    assert "memory of models" not in text
 
 
 def test_a_missing_record_is_null(command, golden):

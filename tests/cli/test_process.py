@@ -55,6 +55,18 @@ def test_every_command_says_how_it_ends(command, name):
     assert "Exit 0" in " ".join(outcome.out.split())
 
 
+@pytest.mark.parametrize("name", ["simulate", "demo"])
+def test_who_runs_something_shows_examples(command, name):
+    assert f"Examples:\n    neuron-ds {name}\n" in command(name, "-h").out
+
+
+def test_the_package_is_the_command_too(directory):
+    done = subprocess.run(
+        [sys.executable, "-m", "neuron_ds", "--version"], env=environment(directory), capture_output=True, text=True
+    )
+    assert done.stdout == f"neuron-ds, version {__version__}\n"
+
+
 def test_version(directory):
     assert run("--version", directory=directory).stdout.strip().endswith(__version__)
 
@@ -125,7 +137,7 @@ def test_a_full_disk(directory, golden, args):
     with open("/dev/full", "w") as full, start(*args, directory=directory, stdout=full) as process:
         err = process.stderr.read()
         assert process.wait(30) == 2
-    assert err == "neuron-ds: No space left on device\n"
+    assert err == "neuron-ds: standard output: No space left on device\n"
 
 
 def test_no_standard_output_at_all(directory, golden):
@@ -146,6 +158,20 @@ def test_a_slab_from_a_pipe(directory, golden):
         assert run("check", "/dev/stdin", directory=directory, stdin=f).returncode == 0
     with subprocess.Popen(["cat", golden.path("sparse")], stdout=subprocess.PIPE) as cat:
         assert run("show", "/dev/stdin", directory=directory, stdin=cat.stdout).returncode == 0
+
+
+@pytest.mark.parametrize("name", ["show", "check"])
+def test_a_slab_from_standard_input(directory, golden, name):
+    with open(golden.path("sparse"), "rb") as f:
+        done = run(name, "-", directory=directory, stdin=f)
+    assert done.returncode == 0
+    assert "standard input" in done.stdout + done.stderr
+    done = run(name, "-", directory=directory, stdin=subprocess.DEVNULL)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "standard input: holds only 0 bytes" in done.stderr
+    code, text = on_terminal(name, "-", directory=directory)
+    assert code == 2
+    assert "standard input is a terminal" in text
 
 
 def test_raw_bytes_to_a_pipe_but_not_to_a_terminal(directory, golden):

@@ -63,7 +63,7 @@ def test_simulate_ends_after_its_seconds(directory):
 def test_simulate_says_who_publishes_where(directory):
     done = run("simulate", "-p", "idle,tag=mine", "--seconds", "0", directory=directory)
     assert done.returncode == 0
-    assert "mine  idle  device 0 slot 0 cores 0,1,2,3,4,5,6,7" in done.stdout
+    assert "mine  idle  device 0 slot 0 cores 0-7" in done.stdout
 
 
 def test_simulate_makes_the_devices_that_are_wanted(directory):
@@ -113,6 +113,19 @@ def test_a_closed_pipe_ends_simulate(directory):
     assert listing.owners(0) == []
 
 
+def test_a_device_of_another_type_is_named(command, directory):
+    assert command("simulate", "-t", "trn1", "--seconds", "0").code == 0
+    line = command("simulate", "-t", "inf2", "--seconds", "0").line
+    assert "of type trn1, not inf2" in line
+    assert f"rm -r {directory}/neuron0" in line
+    assert "--type trn1" in command("simulate", "--seconds", "0").line
+
+
+def test_a_driver_that_does_not_exist_is_called_that(directory):
+    done = run("simulate", "--seconds", "0", directory=directory, env={"NEURON_DS_DRIVER": "imaginary"})
+    assert "NEURON_DS_DRIVER names one that doesn't exist: no driver is called 'imaginary'" in done.stderr
+
+
 @pytest.mark.parametrize("name", ["kernel", "imaginary"])
 def test_simulate_fakes_nothing_on_another_driver_by_accident(directory, name):
     done = run("simulate", "--seconds", "0", directory=directory, env={"NEURON_DS_DRIVER": name})
@@ -130,6 +143,8 @@ def test_simulate_fakes_nothing_on_another_driver_by_accident(directory, name):
         (["-p", "inference,rate=x"], "rate"),
         (["-p", "inference@7"], "7"),
         (["-p", "inference*17"], "17 processes"),
+        (["-n", "17"], "which has 16 slots"),
+        (["-p", "training@0-1"], "there is only device 0; --devices 2 makes more"),
         (["-p", "inference*2", "-n", "2"], "one of them"),
         (["-d", "0"], "0"),
         (["-d", "65"], "65"),
@@ -147,11 +162,16 @@ def test_what_cannot_be_simulated_is_one_line(command, directory, args, words):
 
 
 def test_the_patterns_are_listed(command):
-    from neuron_ds.simulate import PATTERNS
+    from neuron_ds.simulate import MODELS, PATTERNS
 
     outcome = command("simulate", "--patterns")
     assert outcome.code == 0
     assert all(f"\n{name} " in "\n" + outcome.out for name in PATTERNS)
+    assert all(name in outcome.out for name in MODELS)
+    assert "hung_cores=none" in outcome.out
+    assert "lockstep=false" in outcome.out
+    assert "None" not in outcome.out
+    assert "False" not in outcome.out
 
 
 # --- demo

@@ -9,7 +9,7 @@ import textwrap
 
 import pytest
 
-from neuron_ds import attach, owners
+from neuron_ds import attach, devices, owners
 from neuron_ds.errors import BadIndex, BadValue, NoDriver
 from neuron_ds.layout import MAX_CORES
 from neuron_ds.simulate import PATTERNS, Fleet, Plan, Workload, plan
@@ -104,6 +104,49 @@ def test_a_device_that_is_there_keeps_its_type():
         pass
     with pytest.raises(BadIndex, match="of type trn1 and has 2 physical cores"), Fleet(plan(["idle"], type="trn2")):
         pytest.fail("it has started")
+
+
+def test_a_device_of_another_type_is_named_where_that_matters():
+    with Fleet(plan(["idle"], type="trn1")):
+        pass
+    with (
+        pytest.raises(BadValue, match="of type trn1, not inf2"),
+        Fleet(plan(["idle"], devices=2, type="inf2"), same_type=True),
+    ):
+        pytest.fail("it has started")
+    assert [p.device for p in devices()] == [0]  # and nothing was made
+    with Fleet(plan(["idle"], type="trn1"), same_type=True):
+        pass
+
+
+def test_each_end_is_told_as_it_comes():
+    reports = []
+    with Fleet(plan(["idle*2"])) as fleet:
+        os.kill(fleet.processes[1].pid, signal.SIGKILL)
+
+        def tell(report):
+            if not reports:
+                os.kill(fleet.processes[0].pid, signal.SIGTERM)  # it lives on when the first end is told
+            reports.append(report)
+
+        fleet.wait(30, told=tell)
+    assert [report.error for report in reports] == ["was killed by SIGKILL", ""]
+
+
+def test_waiting_ends_when_nobody_reads():
+    read, write = os.pipe()
+    with Fleet(plan(["idle"])) as fleet:
+        assert fleet.wait(0.01, output=write) == []
+        os.close(read)
+        with pytest.raises(BrokenPipeError):
+            fleet.wait(output=write)
+    os.close(write)
+
+
+def test_a_wait_may_be_longer_than_poll_takes():
+    with Fleet(plan(["idle"])) as fleet:
+        os.kill(fleet.processes[0].pid, signal.SIGTERM)
+        assert fleet.wait(1e8) == fleet.processes
 
 
 def test_another_driver_of_the_environment_is_refused(monkeypatch):

@@ -1,5 +1,7 @@
 """Plans: who runs where."""
 
+import re
+
 import pytest
 
 from neuron_ds.errors import BadValue
@@ -91,18 +93,33 @@ def test_the_demo_has_something_of_everything():
         (["hung,when=3"], "'hung,when=3': hung has no parameter 'when'"),
         (["hung,seed=x"], "seed is a number"),
         (["idle*0"], "0 processes"),
-        (["idle@3"], "there are devices 0 to 0"),
+        (["idle@3"], "there is only device 0; --devices 4 makes more"),
+        (["training@0-1"], "there is only device 0; --devices 2 makes more"),
+        (["idle@64"], "there can be up to 64"),
         (["idle@0/8"], "there are cores 0 to 7"),
         (["idle@0/3-1"], "the lower of a range first"),
         (["idle,model=eliza"], "no model is called 'eliza'"),
         (["idle*9"], "9 processes for 8 free cores"),
         (["idle*17@0/0"], "17 processes on one device, which has 16 slots"),
+        (["idle*17"], "17 processes on one device, which has 16 slots, one for each; use more devices (--devices 3)"),
+        (["idle*17@0"], "use fewer processes, or more devices"),
     ],
 )
 def test_a_bad_item_is_named(items, says):
     with pytest.raises(BadValue) as e:
         plan(items)
     assert says in str(e.value)
+
+
+def test_the_advice_for_too_many_processes_works():
+    for type, count in (("trn2", 9), ("trn2", 16), ("trn2", 17), ("trn2", 200), ("trn1", 3), ("trn1", 17)):
+        with pytest.raises(BadValue) as e:
+            plan([f"erring*{count}"], type=type)
+        devices = int(re.search(r"--devices (\d+)", e.value.message)[1])
+        assert len(plan([f"erring*{count}"], type=type, devices=devices).workloads) == count
+        if shared := re.search(r"as in (\S+)", e.value.message):
+            assert count <= 16
+            assert len(plan([shared[1]], type=type).workloads) == count
 
 
 def test_bad_devices_are_named():

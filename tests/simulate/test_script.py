@@ -10,7 +10,7 @@ import pytest
 from neuron_ds.errors import BadValue
 from neuron_ds.simulate import MODELS, PATTERNS, Pattern, Workload, script
 from neuron_ds.simulate.events import Executed
-from neuron_ds.simulate.patterns import read_pattern
+from neuron_ds.simulate.patterns import as_text, read_pattern
 from neuron_ds.simulate.workload import cores_text, read_cores
 
 CORES = ((0, 0), (0, 1), (2, 5))
@@ -99,12 +99,23 @@ def test_the_documentation_has_every_pattern_key_and_default():
     for name, pattern in PATTERNS.items():
         parameters = {k: v for k, (v, _) in pattern.parameters().items() if k not in common}
         inherited = PATTERNS["inference"].parameters() if name != "inference" else {}
-        wanted = {key: as_text(value) for key, value in parameters.items() if key not in inherited}
+        wanted = {key: as_json_but(value) for key, value in parameters.items() if key not in inherited}
         assert dict(entry.split("=") for entry in rows[name].replace("`", "").split()) == wanted
 
 
-def as_text(value):
+def as_json_but(value):
     return value if isinstance(value, str) else json.dumps(value).replace("null", "none").removesuffix(".0")
+
+
+@pytest.mark.parametrize("name", PATTERNS)
+def test_a_default_as_text_is_what_can_be_read(name):
+    texts = {key: as_text(value) for key, (value, _) in PATTERNS[name].parameters().items()}
+    assert PATTERNS[name].read(texts) == PATTERNS[name]()
+
+
+def test_the_documentation_names_every_model():
+    page = (Path(__file__).parents[2] / "docs" / "simulate.md").read_text()
+    assert [name for name in MODELS if f"`{name}`" not in page] == []
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ pipe early ends the command quietly. This module knows click and the streams, an
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 from collections.abc import Sequence
@@ -20,6 +21,7 @@ from neuron_ds.records import printable
 
 OK, NEGATIVE, UNUSABLE = 0, 1, 2
 INTERRUPTED, PIPE_CLOSED = 130, 141
+STDOUT = "standard output"
 
 EXIT_CODES = """\b
 Exit codes:
@@ -34,6 +36,24 @@ class Failure(click.ClickException):
     """An error already put into words: one line."""
 
     exit_code = UNUSABLE
+
+
+class Finite(click.FloatRange):
+    """A number from ``least`` to ``most``, never nan, which click's own range lets through."""
+
+    def __init__(self, least: float, most: float) -> None:
+        super().__init__(least, most)
+        self.least, self.most = least, most
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """The number. Anything else is a usage error."""
+        try:
+            number = float(value)
+        except ValueError:
+            number = math.nan
+        if not self.least <= number <= self.most:
+            self.fail(f"{value!r} is no finite number from {self.least:g} to {self.most:.15g}", param, ctx)
+        return number
 
 
 class Commands(click.Group):
@@ -78,8 +98,7 @@ class Commands(click.Group):
             except NeuronDSError as e:
                 return tell(str(e), UNUSABLE)
             except OSError as e:
-                name = f"{os.fsdecode(e.filename)}: " if isinstance(e.filename, (str, bytes)) else ""
-                return tell(f"{name}{e.strerror or e}", UNUSABLE)
+                return tell(f"{_name_of(e)}{e.strerror or e}", UNUSABLE)
             except (KeyboardInterrupt, click.Abort):
                 return INTERRUPTED
             return code if isinstance(code, int) else OK
@@ -96,9 +115,30 @@ def tell(message: str, code: int = OK) -> int:
     return code
 
 
+def put(line: str) -> None:
+    """One line of data on standard output; what that can't take is an error with its name."""
+    try:
+        click.echo(line)
+    except BrokenPipeError:
+        raise
+    except OSError as e:
+        raise OSError(e.errno, e.strerror, STDOUT) from None
+
+
 def print_json(value: object) -> None:
     """A value as JSON on standard output."""
-    click.echo(json.dumps(value, indent=2))
+    put(json.dumps(value, indent=2))
+
+
+def _name_of(e: OSError) -> str:
+    """What could not be used, for the front of a line; standard output is it where that can't be flushed either."""
+    if isinstance(e.filename, (str, bytes)):
+        return f"{os.fsdecode(e.filename)}: "
+    try:
+        _flush(sys.stdout)
+    except OSError:
+        return f"{STDOUT}: "
+    return ""
 
 
 def _flush(stream: TextIO | None) -> None:

@@ -6,7 +6,7 @@ import threading
 
 import click
 
-from neuron_ds.cli.base import NEGATIVE, OK, Failure, tell
+from neuron_ds.cli.base import NEGATIVE, OK, Failure, Finite, tell
 
 DEFAULT_PORT = 8000
 #: The names of what may be told of a process; the room that knows what they mean is only loaded when it runs.
@@ -46,7 +46,7 @@ def _address(context: click.Context, parameter: click.Parameter, value: str) -> 
 )
 @click.option(
     "--sample-hz",
-    type=click.FloatRange(0, 1000),
+    type=Finite(0, 1000),
     default=100.0,
     show_default=True,
     help="How often to look at latencies; 0: never.",
@@ -54,7 +54,7 @@ def _address(context: click.Context, parameter: click.Parameter, value: str) -> 
 @click.option(
     "--window",
     "window_s",
-    type=click.FloatRange(0.1, 3600),
+    type=Finite(0.1, 3600),
     default=5.0,
     show_default=True,
     help="Seconds that utilization and percentiles are over.",

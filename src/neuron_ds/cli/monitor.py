@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from neuron_ds.cli.base import NEGATIVE, OK, Failure, tell
+from neuron_ds.cli.base import NEGATIVE, OK, Failure, Finite, tell
 
 if TYPE_CHECKING:
     from neuron_ds.monitor import Config
@@ -99,7 +99,7 @@ def outlet() -> Iterator[Outlet]:
 @click.option("--pretty", is_flag=True, help="Indented, over many lines: for people, not for programs.")
 @click.option(
     "--sample-hz",
-    type=click.FloatRange(0, 1000),
+    type=Finite(0, 1000),
     default=100.0,
     show_default=True,
     help="How often latencies are looked at for the percentiles; 0 for never.",

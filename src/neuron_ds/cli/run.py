@@ -5,19 +5,21 @@ from __future__ import annotations
 import json
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import click
 
-from neuron_ds.cli.base import NEGATIVE, OK, Failure, tell
+from neuron_ds.cli.base import NEGATIVE, OK, Failure, Finite, put, tell
 
 if TYPE_CHECKING:
-    from neuron_ds.simulate import Fleet, SimulatedProcess
+    from neuron_ds.simulate import Fleet, Report, SimulatedProcess
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 DEFAULT_PATTERN = "inference"
+YEAR_S = 365 * 86400
+SPEEDS = (0.001, 1_000_000)
 
 
 class Stopped(BaseException):
@@ -46,13 +48,15 @@ def until_stopped() -> Iterator[None]:
 def _patterns_help(context: click.Context, _: click.Parameter, wanted: bool) -> None:
     if not wanted or context.resilient_parsing:
         return
-    from neuron_ds.simulate import PATTERNS
+    from neuron_ds.simulate import MODELS, PATTERNS
+    from neuron_ds.simulate.patterns import as_text
 
     for name, pattern in PATTERNS.items():
-        click.echo(f"{name:12} {pattern.summary()}")
-        keys = ", ".join(f"{key}={default}" for key, (default, _) in pattern.parameters().items())
+        put(f"{name:12} {pattern.summary()}")
+        keys = ", ".join(f"{key}={as_text(default)}" for key, (default, _) in pattern.parameters().items())
         if keys:
-            click.echo(f"{'':12}   {keys}")
+            put(f"{'':12}   {keys}")
+    put(f"\nevery pattern also takes tag=TEXT, seed=N, and model= one of {', '.join(MODELS)}")
     context.exit()
 
 
@@ -70,8 +74,8 @@ def _patterns_help(context: click.Context, _: click.Parameter, wanted: bool) -> 
 @click.option("-d", "--devices", type=click.IntRange(1, 64), default=1, show_default=True, help="How many devices.")
 @click.option("-t", "--type", "device_type", help="Their type: trn1, inf2 or trn2.  [default: trn2]")
 @click.option("--seed", type=int, default=0, show_default=True, help="The same seed gives the same workload.")
-@click.option("--seconds", type=click.FloatRange(0), help="End after so long.  [default: run until stopped]")
-@click.option("--speed", type=click.FloatRange(0, min_open=True), default=1.0, show_default=True, help="Time lapse.")
+@click.option("--seconds", type=Finite(0, YEAR_S), help="End after so long.  [default: run until stopped]")
+@click.option("--speed", type=Finite(*SPEEDS), default=1.0, show_default=True, help="Time lapse.")
 @click.option(
     "--driver",
     help="Publish through this driver. Without it the software driver, so that nothing is ever faked on real hardware "
@@ -101,6 +105,12 @@ def simulate(
 
     Without @ the processes are spread over the devices and the cores are shared out. Exit 0 when ended as asked, 1 if
     every process ended by itself before, 2 if they could not be started.
+
+    \b
+    Examples:
+      neuron-ds simulate
+      neuron-ds simulate -p 'inference*2' -p training@1 -p hung,after_s=3 -d 2 --seconds 60
+      neuron-ds simulate -t trn1 -p erring@0/0,share=0.5,kinds=hbm+dma --seed 3 --json
     """
     from neuron_ds.driver.directory import DEFAULT_TYPE
     from neuron_ds.simulate import Fleet, plan
@@ -111,25 +121,39 @@ def simulate(
             raise Failure("--processes and *COUNT both say how many; use one of them")
         wanted = [wanted[i % len(wanted)] for i in range(processes)]
     what = plan(wanted, devices=devices, type=device_type or DEFAULT_TYPE, seed=seed)
-    fleet = Fleet(what, speed=speed, driver=driver)
+    fleet = Fleet(what, speed=speed, driver=driver, same_type=device_type is not None)
+    told: set[int] = set()
+
+    def tell_end(report: Report) -> None:
+        if report.pid not in told:
+            told.add(report.pid)
+            _tell_report(report, as_json)
+
     code = OK
     with until_stopped(), fleet:
         for process in fleet:
             _tell_ready(process, as_json)
-        code = _watch(fleet, seconds)
-    _tell_reports(fleet, as_json)
+        code = _watch(fleet, seconds, tell_end)
+    for report in fleet.reports:
+        tell_end(report)
     return code
 
 
-def _watch(fleet: Fleet, seconds: float | None) -> int:
-    ended = fleet.wait(seconds)
-    if len(ended) == len(list(fleet)):
+def _watch(fleet: Fleet, seconds: float | None, tell_end: Callable[[Report], None]) -> int:
+    try:
+        output = None if sys.stdout is None else sys.stdout.fileno()
+    except OSError:
+        output = None  # no file at all: a test's buffer
+    ended = fleet.wait(seconds, told=tell_end, output=output)
+    if len(ended) == len(fleet):
         tell("every process has ended by itself")
         return NEGATIVE
     return OK
 
 
 def _tell_ready(process: SimulatedProcess, as_json: bool) -> None:
+    from neuron_ds.cli.text import spans
+
     workload = process.workload
     cores: dict[int, list[int]] = {}
     for device, core in workload.cores:
@@ -144,41 +168,46 @@ def _tell_ready(process: SimulatedProcess, as_json: bool) -> None:
                 {"device": device, "slot": slot, "cores": cores[device]} for device, slot in process.slots.items()
             ],
         }
-        click.echo(json.dumps(state))
+        put(json.dumps(state))
     else:
         where = "; ".join(
-            f"device {device} slot {slot} cores {','.join(map(str, cores[device]))}"
-            for device, slot in process.slots.items()
+            f"device {device} slot {slot} cores {spans(cores[device])}" for device, slot in process.slots.items()
         )
-        click.echo(f"pid {process.pid}  {process.tag}  {workload.pattern.name}  {where}")
+        put(f"pid {process.pid}  {process.tag}  {workload.pattern.name}  {where}")
 
 
-def _tell_reports(fleet: Fleet, as_json: bool) -> None:
-    for report in fleet.reports:
-        if as_json:
-            ended = {
-                "state": "ended",
-                "pid": report.pid,
-                "tag": report.tag,
-                "events": report.events,
-                "exit_code": report.exit_code,
-                "error": report.error,
-            }
-            click.echo(json.dumps(ended))
-        else:
-            error = f"  {report.error}" if report.error else ""
-            events = "an unknown number of" if report.events is None else report.events
-            click.echo(f"pid {report.pid}  {report.tag}  ended after {events} events{error}")
+def _tell_report(report: Report, as_json: bool) -> None:
+    if as_json:
+        ended = {
+            "state": "ended",
+            "pid": report.pid,
+            "tag": report.tag,
+            "events": report.events,
+            "exit_code": report.exit_code,
+            "error": report.error,
+        }
+        put(json.dumps(ended))
+        return
+    events = f"after {'an unknown number of' if report.events is None else report.events} events"
+    what, mark, more = report.error.removeprefix("was ").partition("; ")
+    put(f"pid {report.pid}  {report.tag}  {f'{what}, ' if what else 'ended '}{events}{mark}{more}")
 
 
 @click.command(short_help="All of it in ten seconds, without an accelerator.")
-@click.option("--seconds", type=click.FloatRange(1, 3600), default=10.0, show_default=True, help="How long.")
+@click.option("--seconds", type=Finite(1, 3600), default=10.0, show_default=True, help="How long.")
 @click.option("--seed", type=int, default=7, show_default=True, help="The same seed gives the same workload.")
 def demo(seconds: float, seed: int) -> int:
     """Show it all in ten seconds, without any accelerator, and clean up.
 
     Simulated producers publish in a private directory; what you see is what a monitor reads from their slabs. One of
-    them is killed with SIGKILL on the way, and its slot recovered. Live on a terminal, plain lines in a pipe. Exit 0.
+    them is killed with SIGKILL on the way, and its slot recovered. Live on a terminal, plain lines in a pipe. Exit 0
+    when done or stopped, 2 if it could not start.
+
+    \b
+    Examples:
+      neuron-ds demo
+      neuron-ds demo --seconds 60 --seed 3
+      neuron-ds demo | less
     """
     from neuron_ds.cli.screen import Screen
     from neuron_ds.demo import Demo

@@ -8,27 +8,54 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+import textwrap
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Self, TextIO
 
 from neuron_ds.cli.text import device_line, size
 from neuron_ds.demo import CoreUse, ProcessUse, Scene
 from neuron_ds.layout import SLOTS_PER_DEVICE
-from neuron_ds.listing import shorten
+from neuron_ds.listing import shorten_middle
 from neuron_ds.records import printable
 
 HIDE_CURSOR, SHOW_CURSOR, ERASE_LINE, ERASE_BELOW = "\x1b[?25l", "\x1b[?25h", "\x1b[K", "\x1b[J"
 BOLD, DIM, RED, GREEN, YELLOW, RESET = "\x1b[1m", "\x1b[2m", "\x1b[31m", "\x1b[32m", "\x1b[33m", "\x1b[0m"
 LIVE_INTERVAL_S = 0.5
 PLAIN_INTERVALS = 5
-#: How wide the bar and the whole line are: on a narrow terminal the bar gives way.
-BAR, NARROW_BAR, WIDTH = 16, 6, 118
 EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 #: A piece of a line and how it looks; a line is a list of them.
 Piece = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """How wide what can give way is; 0 leaves it out. The rest, errors and memory among it, always stays whole."""
+
+    pid: int = 7
+    tag: int = 16
+    bar: int = 16
+    model: int = 24
+
+    @property
+    def width(self) -> int:
+        """Of a whole line."""
+        columns = (4, self.pid, self.tag, 4, self.bar + 5, 8, 9, 6, 9, self.model)
+        return sum(2 + width for width in columns if width)
+
+
+#: What gives way on a narrow terminal, one after the other.
+LAYOUTS = (
+    Columns(),
+    Columns(bar=6),
+    Columns(bar=6, model=14),
+    Columns(bar=6, model=0),
+    Columns(bar=6, model=0, pid=0),
+    Columns(bar=6, model=0, pid=0, tag=12),
+    Columns(bar=2, model=0, pid=0, tag=6),
+)
 
 
 class Screen:
@@ -40,7 +67,7 @@ class Screen:
         self._color = self.live and color is not False
         self._blocks = _can_show(out, EIGHTHS)
         self._drawn = 0
-        self._bar_width = BAR
+        self._columns = LAYOUTS[0]
 
     def interval_s(self, seconds: float) -> float:
         """How long to wait between two scenes."""
@@ -59,13 +86,15 @@ class Screen:
 
     def draw(self, scene: Scene, seconds: float) -> None:
         """Draw one scene: over the last one on a terminal, below it otherwise."""
-        columns, rows = shutil.get_terminal_size() if self.live else (WIDTH, 0)
-        self._bar_width = BAR if columns >= WIDTH else NARROW_BAR
-        lines = list(self._lines(scene, seconds))
+        columns, rows = shutil.get_terminal_size() if self.live else (LAYOUTS[0].width + 1, 0)
+        width = max(columns - 1, 1)
+        self._columns = next((c for c in LAYOUTS if c.width <= width), LAYOUTS[-1])
+        lines = list(self._lines(scene, seconds, width if self.live else None))
         if self.live:
-            text = "".join(self._line(line, columns - 1) + ERASE_LINE + "\n" for line in lines[: rows - 1])
+            lines = _fitting(lines, max(rows - 1, 1))
+            text = "".join(self._line(line, width) + ERASE_LINE + "\n" for line in lines)
             up = f"\x1b[{self._drawn}F" if self._drawn else ""
-            self._drawn = min(len(lines), rows - 1)
+            self._drawn = len(lines)
             self._write(up + text + ERASE_BELOW)
         else:
             self._write("".join(self._line(line, None).rstrip() + "\n" for line in lines) + "\n")
@@ -85,13 +114,14 @@ class Screen:
 
     # --- what stands in a scene --------------------------------------------------------------------------------------
 
-    def _lines(self, scene: Scene, seconds: float) -> Iterator[list[Piece]]:
+    def _lines(self, scene: Scene, seconds: float, width: int | None) -> Iterator[list[Piece]]:
         living = len({p.pid for p in scene.processes if not p.note})
         title = f"  {living} producers, as a monitor sees them  {scene.elapsed_s:.1f} of {seconds:g} s"
         yield [("neuron-ds demo", BOLD), (title, "")]
         yield [("", "")]
-        busy = "busy".ljust(self._bar_width + 5)
-        yield [(f"  slot      pid  process           core  {busy}    exec/s    latency  errors     memory  model", DIM)]
+        c = self._columns
+        who = f"  slot{_cell('pid', c.pid, right=True)}{_cell('process', c.tag)}  core{_cell('busy', c.bar + 5)}"
+        yield [(f"{who}    exec/s    latency  errors     memory{_cell('model', c.model)}".rstrip(), DIM)]
         for device in scene.devices:
             mine = [p for p in scene.processes if p.device == device.device]
             yield [(device_line(device), BOLD), (f"  {len(mine)} of {SLOTS_PER_DEVICE} slots used", "")]
@@ -100,11 +130,14 @@ class Screen:
         if scene.events:
             yield [("", "")]
             for event in scene.events:
-                yield [("  " + printable(event), YELLOW)]
+                text = "  " + printable(event)
+                parts = [text] if width is None else textwrap.wrap(text, width, subsequent_indent=" " * 10)
+                for part in parts:
+                    yield [(part, YELLOW)]
 
     def _process(self, process: ProcessUse) -> Iterator[list[Piece]]:
-        tag = shorten(printable(process.tag), 16)
-        who = f"  {process.slot:4}  {process.pid:7}  {tag:16}"
+        c = self._columns
+        who = f"  {process.slot:4}{_cell(str(process.pid), c.pid, right=True)}{_cell(printable(process.tag), c.tag)}"
         if process.note or not process.cores:
             yield [(who, ""), ("  " + (process.note or "nothing on any core yet"), RED if process.note else DIM)]
             return
@@ -123,14 +156,30 @@ class Screen:
         rate = "-" if core.executions_s is None else f"{core.executions_s:,.1f}"
         yield f"  {rate:>8}  {_latency(core.latency_us):>9}", ""
         yield f"  {core.errors:>6,}", RED if core.errors else ""
-        yield f"  {size(core.memory_bytes):>9}  {shorten(printable(', '.join(core.models)), 24)}", ""
+        yield f"  {size(core.memory_bytes):>9}{_cell(printable(', '.join(core.models)), self._columns.model)}", ""
 
     def _bar(self, part: float) -> str:
-        width = self._bar_width
+        width = self._columns.bar
         if not self._blocks:
             return ("#" * round(part * width)).ljust(width, ".")
         full, rest = divmod(round(part * width * 8), 8)
         return (EIGHTHS[8] * full + (EIGHTHS[rest] if full < width else "")).ljust(width)
+
+
+def _cell(text: str, width: int, *, right: bool = False) -> str:
+    """A column that may be left out, with the gap before it."""
+    if not width:
+        return ""
+    text = shorten_middle(text, width)  # tags and models differ at their ends
+    return "  " + (text.rjust(width) if right else text.ljust(width))
+
+
+def _fitting(lines: list[list[Piece]], rows: int) -> list[list[Piece]]:
+    """As many lines as there are rows; the last one says how many there would be more."""
+    if len(lines) <= rows:
+        return lines
+    kept = rows - 1
+    return [*lines[:kept], [(f"  ... {len(lines) - kept} more", DIM)]]
 
 
 def _span(cores: Sequence[CoreUse]) -> str:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 
 from neuron_ds import layout
 from neuron_ds.driver import DeviceProperties
 from neuron_ds.layout import CounterDef
-from neuron_ds.listing import DeviceListing, Process, shorten
+from neuron_ds.listing import DeviceListing, Process, brief, shorten, shorten_middle
 from neuron_ds.records import ModelNode, Version, printable
 from neuron_ds.snapshot import RECORD_PROCESS_INFO, RECORD_PROCESS_INFO_EXT, RecordState, Snapshot
 
@@ -38,6 +39,15 @@ def age(seconds: float | None) -> str:
         if s >= unit:
             return f"{s // unit}{name} {s % unit // part}{part_name}"
     raise AssertionError("unreachable")
+
+
+def spans(numbers: Sequence[int]) -> str:
+    """Ascending numbers as ranges: ``0-3,6``."""
+    out = []
+    for _, run in groupby(enumerate(numbers), key=lambda item: item[1] - item[0]):
+        members = [number for _, number in run]
+        out.append(f"{members[0]}-{members[-1]}" if len(members) > 1 else str(members[0]))
+    return ",".join(out)
 
 
 def plural(n: int, word: str) -> str:
@@ -92,7 +102,7 @@ def _process_row(process: Process, wide: bool) -> tuple[str, ...]:
     owner = process.owner
     tag, command = printable(process.tag or "-"), printable(process.command or "-")
     if not wide:
-        tag, command = shorten(tag, 32), shorten(command)
+        tag, command = shorten(tag, 32), shorten_middle(brief(command))
     state = {True: "", False: "dead", None: "?"}[owner.alive]
     if owner.state == "attached":
         state = "attached, publishes nothing" + (" (this command)" if process.is_self else "")
@@ -139,17 +149,22 @@ def _who_lines(snapshot: Snapshot, properties: DeviceProperties | None) -> Itera
     if properties:
         rows.append(("on", device_line(properties)))
     rows.append(("tag", printable(snapshot.tag) if snapshot.tag else "none"))
-    if info:
-        rows += [
-            ("runtime", str(info.runtime_version)),
-            ("framework", f"{info.framework_version} (type {info.framework_type})"),
-            ("fal", str(info.fal_version)),
-        ]
+    kind = f" (type {info.framework_type})" if info is not None else ""
+    rows += [
+        ("runtime", _version(snapshot.runtime_version)),
+        ("framework", _version(info.framework_version if info else None) + kind),
+        ("fal", _version(info.fal_version if info else None)),
+    ]
     rows.append(("layout", _LAYOUTS[snapshot.layout]))
     if snapshot.generation is not None:
         rows.append(("generation", str(snapshot.generation)))
     rows += [("records", line) for line in _record_lines(snapshot)]
     yield from (f"  {key:<11}{value}" for key, value in rows)
+
+
+def _version(version: Version | None) -> str:
+    """A version; - where nobody has published one."""
+    return str(version) if version and any(version) else "-"
 
 
 _LAYOUTS = {
@@ -212,8 +227,9 @@ def _model_lines(snapshot: Snapshot) -> Iterator[str]:
         identity = (str(model.model_id), str(model.model_node_id), str(model.sg_index), model.uuid.hex())
         rows.append((str(slot), str(model.nc_index), printable(model.name), *identity, size(device), size(host)))
     yield from table(header, rows, right="SLOT CORE ID NODE SG DEVICE HOST")
-    yield from ("", "memory of models")
-    yield from table(("SLOT", "WHERE", "WHAT"), _memory_rows(models), right="SLOT")
+    if memory := list(_memory_rows(models)):
+        yield from ("", "memory of models")
+        yield from table(("SLOT", "WHERE", "WHAT"), memory, right="SLOT")
 
 
 def _memory_rows(models: dict[int, ModelNode]) -> Iterator[tuple[str, str, str]]:

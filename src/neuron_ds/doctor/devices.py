@@ -126,7 +126,7 @@ def producer(driver: Driver, owner: Owner) -> Iterator[Finding]:
     """Whether one owner's slab can be read, and how well."""
     who = f"device {owner.device}, {name_owners([owner])}"
     try:
-        with attach(owner.pid, owner.device, slot=owner.slot, driver=driver) as reader:
+        with attach(owner.pid, owner.device, slot=owner.slot, path=owner.path, driver=driver) as reader:
             snapshot = reader.snapshot()
     except ProducerGone:
         return  # it ended while we looked

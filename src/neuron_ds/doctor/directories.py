@@ -14,6 +14,9 @@ from neuron_ds.errors import NeuronDSError
 #: A producer's mapping of its slab in /proc/PID/maps: shared and writable, readers' are not.
 _SLAB_MAPPING = re.compile(rb"^\S+ rw-s \S+ \S+ \S+ +(/.*)/neuron\d+/slabs( \(deleted\))?$", re.MULTILINE)
 
+#: How many pids are named for one directory.
+_NAMED = 16
+
 
 def directories(roots: Sequence[tuple[str, bool]]) -> Iterator[Finding]:
     """The directories where devices should be: missing, not ours to read, or not to be trusted."""
@@ -76,6 +79,7 @@ def elsewhere(roots: Iterable[str], proc: str, *, with_variables: str = "") -> I
         pids = sorted(int(name) for name in os.listdir(proc) if name.isdigit())
     except OSError:
         return
+    found: dict[tuple[str, bool], list[int]] = {}
     for pid in pids:
         if pid == os.getpid():
             continue
@@ -85,19 +89,31 @@ def elsewhere(roots: Iterable[str], proc: str, *, with_variables: str = "") -> I
         except OSError:
             continue  # ended, or another user's
         for path, deleted in sorted(mappings):
-            root = os.fsdecode(path)
-            mine = os.path.realpath(root) in ours
-            if deleted and mine:
-                yield Finding(
-                    "problem",
-                    "gone",
-                    f"process {pid} publishes in {root}, but its device there was deleted or replaced: nobody sees it",
-                    "restart the process; systemd-logind's RemoveIPC deletes a user's shared memory at logout",
-                )
-            elif not deleted and not mine:
-                yield Finding(
-                    "warn",
-                    "elsewhere",
-                    f"process {pid} publishes in {root} (as it sees it), where we don't look",
-                    f"set {with_variables}NEURON_DS_DIR={root} to see it",
-                )
+            found.setdefault((os.fsdecode(path), bool(deleted)), []).append(pid)
+    for (root, deleted), there in found.items():
+        mine = os.path.realpath(root) in ours
+        many = len(there) > 1
+        who = f"{_processes(there)} publish{'' if many else 'es'} in {root}"
+        if deleted and mine:
+            yield Finding(
+                "problem",
+                "gone",
+                f"{who}, but {'their' if many else 'its'} device there was deleted or replaced: nobody sees "
+                f"{'them' if many else 'it'}",
+                f"restart the process{'es' if many else ''}; systemd-logind's RemoveIPC deletes a user's shared memory "
+                "at logout",
+            )
+        elif not deleted and not mine:
+            yield Finding(
+                "warn",
+                "elsewhere",
+                f"{who} (as {'they see' if many else 'it sees'} it), where we don't look",
+                f"set {with_variables}NEURON_DS_DIR={root} to see {'them' if many else 'it'}",
+            )
+
+
+def _processes(pids: Sequence[int]) -> str:
+    """Who, as far as a line has room."""
+    some = ", ".join(map(str, pids[:_NAMED]))
+    more = f" and {len(pids) - _NAMED} more" if len(pids) > _NAMED else ""
+    return f"process{'es' if len(pids) > 1 else ''} {some}{more}"

@@ -18,7 +18,7 @@ from neuron_ds.driver import get_driver
 from neuron_ds.errors import NeuronDSError
 from neuron_ds.simulate.control import Control, die_with_parent
 from neuron_ds.simulate.devices import DEFAULT_TYPE, driver_name, prepare
-from neuron_ds.simulate.playing import Playback, Player, RealTime
+from neuron_ds.simulate.playing import LONGEST_S, SLOWEST, Playback, Player, RealTime
 from neuron_ds.simulate.workload import (
     FAL_VERSION,
     FRAMEWORK_TYPE,
@@ -87,8 +87,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--type", default=DEFAULT_TYPE, help="of devices that are not there yet")
     parser.add_argument("--parent", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
-    if not options.speed > 0:
-        parser.error(f"--speed is {options.speed}; it is above 0")
+    if not options.speed >= SLOWEST:
+        parser.error(f"--speed is {options.speed}; it is {SLOWEST:g} or more, or inf")
+    if options.seconds is not None and not 0 <= options.seconds <= LONGEST_S:
+        parser.error(f"--seconds is {options.seconds}; it is a number from 0 to {LONGEST_S:,}")
     controlled = options.parent is not None
     if controlled:
         die_with_parent(options.parent)

@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterable, Mapping
 
 from neuron_ds.driver import DeviceProperties, get_driver
-from neuron_ds.driver.directory import DEFAULT_TYPE, PRESETS
+from neuron_ds.driver.directory import DEFAULT_TYPE, PRESETS, device_name
 from neuron_ds.driver.software import SoftwareDriver
 from neuron_ds.errors import BadIndex, BadValue, NoDriver
 from neuron_ds.simulate.models import CoreId
@@ -27,6 +27,10 @@ def driver_name(asked: str | None, environ: Mapping[str, str] | os._Environ[str]
         return asked
     named = environ.get(DRIVER_VARIABLE) or "auto"
     if named not in ("auto", SOFTWARE):
+        try:
+            get_driver(named)
+        except NoDriver as e:
+            raise NoDriver(f"{DRIVER_VARIABLE} names one that doesn't exist: {e.message}; unset the variable") from None
         raise NoDriver(
             f"{DRIVER_VARIABLE} names the driver {named!r}, and simulated numbers belong to the software driver; "
             f"unset the variable, or ask for that driver by name if you mean it"
@@ -34,24 +38,45 @@ def driver_name(asked: str | None, environ: Mapping[str, str] | os._Environ[str]
     return SOFTWARE
 
 
-def prepare(devices: Mapping[int, str], cores: Iterable[CoreId], driver: str, directory: str | None) -> None:
+def prepare(
+    devices: Mapping[int, str],
+    cores: Iterable[CoreId],
+    driver: str,
+    directory: str | None,
+    *,
+    same_type: bool = False,
+) -> None:
     """Make the devices (number: type) where the software driver is to have them, and see that the cores exist.
 
-    Devices that are there already stay as they are. Raises what ``SoftwareDriver.probe`` raises, NoDevice, and BadIndex
-    (EINVAL) for a core that the device which is there does not have.
+    Devices that are there already stay as they are; with ``same_type`` one of another type is an error, and nothing is
+    made then. Raises what ``SoftwareDriver.probe`` raises, NoDevice, BadIndex (EINVAL) for a core that the device which
+    is there does not have, and BadValue (EINVAL) for another type.
     """
+    software = SoftwareDriver(directory) if driver == SOFTWARE else None
+    root = software.roots()[0][0] if software else ""
     found: dict[int, DeviceProperties] = {}
-    for device, type in devices.items():
-        if driver == SOFTWARE:
-            found[device] = SoftwareDriver(directory).probe(device, type=type)
-        else:
+    for device in devices:
+        if software is None:
             found[device] = get_driver(driver).properties(device)
+        elif os.path.lexists(f"{root}/{device_name(device)}"):
+            found[device] = software.probe(device)
+    for there in found.values():
+        wanted = devices[there.device]
+        if same_type and there.type not in (None, wanted):
+            raise BadValue(
+                f"is there already, of type {there.type}, not {wanted}; leave --type out, remove it with "
+                f"rm -r {there.path} once nobody uses it, or use another directory (NEURON_DS_DIR)",
+                device=there.device,
+            )
+    for device, type in devices.items():
+        if software is not None and device not in found:
+            found[device] = software.probe(device, type=type)
     for device, core in cores:
         there = found[device]
         if there.cores is not None and core >= there.cores:
             raise BadIndex(
                 f"core {core} does not exist; the device that is there is of type {there.type} and has {there.cores} "
-                "physical cores: plan for that, or use another directory (NEURON_DS_DIR)",
+                f"physical cores: plan for that (--type {there.type}), or use another directory (NEURON_DS_DIR)",
                 device=device,
             )
 

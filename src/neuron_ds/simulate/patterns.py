@@ -26,8 +26,14 @@ _READERS: dict[str, Callable[[str], object]] = {
     "bool": lambda text: {"true": True, "yes": True, "false": False, "no": False}[text.lower()],
 }
 
-
 _MOST = 1e6
+
+
+def as_text(value: object) -> str:
+    """A parameter as ``read_pattern`` takes it: ``none``, ``false``, ``60``."""
+    if value is None or isinstance(value, bool):
+        return {None: "none", True: "true", False: "false"}[value]
+    return str(value).removesuffix(".0") if isinstance(value, float) else str(value)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +102,7 @@ class Pattern:
     def __str__(self) -> str:
         """As ``read_pattern`` takes it; what is at its default is left out."""
         changed = {f.name: value for f in fields(self) if (value := getattr(self, f.name)) != f.default}
-        return ",".join([self.name, *(f"{k}={'none' if v is None else v}" for k, v in changed.items())])
+        return ",".join([self.name, *(f"{k}={as_text(v)}" for k, v in changed.items())])
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -33,12 +33,15 @@ class Plan:
 
     def __post_init__(self) -> None:
         for device, _ in self.devices:
-            users = [w.tag for w in self.workloads if device in w.devices]
-            if len(users) > SLOTS_PER_DEVICE:
-                raise BadValue(
-                    f"{len(users)} processes on one device, which has {SLOTS_PER_DEVICE} slots; use more devices",
-                    device=device,
-                )
+            users = sum(device in w.devices for w in self.workloads)
+            if users > SLOTS_PER_DEVICE:
+                raise _too_many(users, device, "use more devices")
+
+
+def _too_many(users: int, device: int, advice: str) -> BadValue:
+    return BadValue(
+        f"{users} processes on one device, which has {SLOTS_PER_DEVICE} slots, one for each; {advice}", device=device
+    )
 
 
 @dataclass(slots=True)
@@ -51,6 +54,7 @@ class _Wish:
     seed: int | None
     model: str
     tag: str
+    anywhere: bool  # no device was named
 
 
 def plan(items: Iterable[str], *, devices: int = 1, type: str = DEFAULT_TYPE, seed: int = 0) -> Plan:
@@ -66,7 +70,11 @@ def plan(items: Iterable[str], *, devices: int = 1, type: str = DEFAULT_TYPE, se
     if not wishes:
         raise BadValue(f"no process to simulate; name one: {GRAMMAR}")
     _spread(wishes, range(devices))
-    shares = [_shares(wishes, device, cores, logical) for device in range(devices)]
+    for device in range(devices):
+        users = sum(device in wish.devices for wish in wishes)
+        if users > SLOTS_PER_DEVICE:
+            raise _too_many(users, device, _more_devices(wishes, cores, devices))
+    shares = [_shares(wishes, device, cores, logical, devices) for device in range(devices)]
     workloads = []
     for number, wish in enumerate(wishes):
         placed: list[CoreId] = [(d, core) for d in wish.devices for core in wish.cores or shares[d][number]]
@@ -111,7 +119,8 @@ def _read(item: str, devices: int, cores: int) -> list[_Wish]:
     seed = int(own["seed"]) if own["seed"] else None
     tags = [own["tag"] + (f"-{i}" if own["tag"] and count > 1 else "") for i in range(count)]
     return [
-        _Wish(pattern, on, its_cores, None if seed is None else seed + i, own["model"], tags[i]) for i in range(count)
+        _Wish(pattern, on, its_cores, None if seed is None else seed + i, own["model"], tags[i], not on)
+        for i in range(count)
     ]
 
 
@@ -119,6 +128,10 @@ def _range(item: str, what: str, first: str | None, last: str | None, end: int) 
     if first is None:
         return ()
     low, high = int(first), int(last or first)
+    if low <= high and high >= end and what == "device":
+        there = "there is only device 0" if end == 1 else f"there are only devices 0 to {end - 1}"
+        more = f"--devices {high + 1} makes more" if high < MAX_DEVICES else f"there can be up to {MAX_DEVICES}"
+        raise BadValue(f"{item!r}: {there}; {more}")
     if not low <= high < end:
         raise BadValue(f"{item!r}: there are {what}s 0 to {end - 1}, the lower of a range first")
     return tuple(range(low, high + 1))
@@ -134,15 +147,23 @@ def _spread(wishes: Sequence[_Wish], devices: Iterable[int]) -> None:
             load[device] += 1
 
 
-def _shares(wishes: Sequence[_Wish], device: int, cores: int, logical: int) -> dict[int, tuple[int, ...]]:
+def _more_devices(wishes: Sequence[_Wish], cores: int, devices: int) -> str:
+    """How to have room: every process that may be anywhere needs a slot and a core of its own."""
+    needed = -(-len(wishes) // min(cores, SLOTS_PER_DEVICE))
+    if all(wish.anywhere for wish in wishes) and devices < needed <= MAX_DEVICES:
+        return f"use more devices (--devices {needed})"
+    return "use fewer processes, or more devices, and name another where one is named"
+
+
+def _shares(wishes: Sequence[_Wish], device: int, cores: int, logical: int, devices: int) -> dict[int, tuple[int, ...]]:
     """The cores of a device that nobody named, for those who named none; whole logical cores where possible."""
     named = {core for wish in wishes if device in wish.devices for core in wish.cores}
     free = [core for core in range(cores) if core not in named]
     takers = [n for n, wish in enumerate(wishes) if device in wish.devices and not wish.cores]
     if len(takers) > len(free):
         raise BadValue(
-            f"{len(takers)} processes for {len(free)} free cores; use more devices, or name cores that they "
-            f"share, as in inference*{len(takers)}@{device}/0-{cores - 1}",
+            f"{len(takers)} processes for {len(free)} free cores; {_more_devices(wishes, cores, devices)}, or name "
+            f"cores that they share, as in {wishes[takers[0]].pattern.name}*{len(takers)}@{device}/0-{cores - 1}",
             device=device,
         )
     units = [[core for core in free if core // logical == n] for n in sorted({core // logical for core in free})]

@@ -27,6 +27,9 @@ from neuron_ds.simulate.events import (
 
 #: Further behind than this, the clock is set back: a process that was stopped does not catch up on what it missed.
 LAG_S = 0.5
+#: The least speed, and how long something may go on (a year): beyond, times don't fit what the system takes.
+SLOWEST = 0.001
+LONGEST_S = 365 * 86400
 _EVENTS_PER_LOOK = 64
 
 
