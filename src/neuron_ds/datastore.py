@@ -191,7 +191,7 @@ class _Datastore:
         Raises ProducerGone (ESRCH) if it is not its producer's any more, Closed, ForkedChild.
         """
         raw, time_ns, states, stale = self._copy(verify)
-        if raw[:8] != _HEADER and (error := self._header_error(int.from_bytes(raw[:8], "little"))) is not None:
+        if not raw.startswith(_HEADER) and (error := self._header_error(int.from_bytes(raw[:8], "little"))) is not None:
             raise error
         return Snapshot(raw, self._origin, time_ns, states, stale)
 
