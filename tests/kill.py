@@ -10,7 +10,6 @@ import mmap
 import os
 import re
 import signal
-import struct
 from collections import Counter
 from pathlib import Path
 
@@ -239,23 +238,23 @@ def _wait_at(talk: Talk, root: str, position: int) -> None:
 
 
 class Ledger:
-    """Two words that outlive a killed child: what it was about to count, and what it had counted."""
+    """Two words that outlive a killed child: what it was about to count, and what it had counted.
+
+    Each changes by one store: ``struct.pack_into`` zeroes a word before it writes it, and a kill in between is seen.
+    """
 
     def __init__(self) -> None:
-        self._map = mmap.mmap(-1, mmap.PAGESIZE)
+        self._words = memoryview(mmap.mmap(-1, mmap.PAGESIZE)).cast("Q")
 
     def begin(self) -> None:
-        self._add(0)
+        self._words[0] += ADDED
 
     def done(self) -> None:
-        self._add(8)
-
-    def _add(self, at: int) -> None:
-        struct.pack_into("<Q", self._map, at, struct.unpack_from("<Q", self._map, at)[0] + ADDED)
+        self._words[1] += ADDED
 
     @property
     def range(self) -> tuple[int, int]:
-        begun, done = struct.unpack_from("<QQ", self._map, 0)
+        begun, done = self._words[:2]
         return done, begun
 
 
