@@ -57,6 +57,10 @@ static inline uint64_t nds_load(const nds_word *w)
 /* Copies n bytes (a multiple of 8, both ends 8-aligned) out of shared memory by aligned 8-byte atomic loads. */
 void nds_copy_out(void *dst, const void *shared, size_t n);
 
+/* The same to a 64-byte aligned destination that no cache holds, as the arena of a large pass: the stores go past the
+ * caches, which saves reading what they overwrite. */
+void nds_copy_out_past_cache(void *dst, const void *shared, size_t n);
+
 /* Zeroes n bytes (a multiple of 8, 8-aligned) of shared memory by 8-byte release stores, in address order. What is zero
  * already may get none. */
 void nds_zero(void *shared, size_t n);

@@ -2,6 +2,10 @@
  * Knows the layout; knows nothing of records, mappings or who owns a slab. */
 #include "nds_core.h"
 
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
+
 /* Two atomic loads packed into one 16-byte store: gcc does not vectorise a loop of atomic loads by itself. A batch of
  * loads ahead of its stores is a fifth faster than each pair by itself. */
 typedef uint64_t pair __attribute__((vector_size(16)));
@@ -28,6 +32,27 @@ void nds_copy_out(void *dst, const void *shared, size_t n)
     }
     for (; i < words; i++)
         *(uint64_t *)(to + i * 8) = nds_load(from + i);
+}
+
+void nds_copy_out_past_cache(void *dst, const void *shared, size_t n)
+{
+#if defined(__SSE2__)
+    const nds_word *from = shared;
+    __m128i *to = dst;
+    for (size_t i = 0; i + 8 <= n / 8; i += 8, to += 4) {
+        pair a = load_pair(from + i), b = load_pair(from + i + 2);
+        pair c = load_pair(from + i + 4), d = load_pair(from + i + 6);
+        _mm_stream_si128(to, (__m128i)a);
+        _mm_stream_si128(to + 1, (__m128i)b);
+        _mm_stream_si128(to + 2, (__m128i)c);
+        _mm_stream_si128(to + 3, (__m128i)d);
+    }
+    size_t done = n / 64 * 64;
+    _mm_sfence();
+    nds_copy_out((unsigned char *)dst + done, (const unsigned char *)shared + done, n - done);
+#else
+    nds_copy_out(dst, shared, n);
+#endif
 }
 
 /* Most of a slab is zero most of the time, and sixteen pages that are read cost one page fault where each that is

@@ -519,15 +519,16 @@ def snapshot_all(
     """
     arena = pool.take(len(readers))
     results = _core.snapshot_many([reader._mapping for reader in readers], arena, verify)
-    view, words = memoryview(arena), memoryview(arena).cast("Q")
+    view, size = memoryview(arena), layout.REQUIRED_SIZE
     pool.put(arena)
-    size = layout.REQUIRED_SIZE
     out: list[Snapshot | NeuronDSError] = []
     for reader, result, at in zip(readers, results, range(0, len(readers) * size, size), strict=True):
-        if isinstance(result, tuple):
-            time_ns, states, stale = result
-            error = reader._header_error(header) if (header := words[at // 8]) != layout.HEADER_WORD else None
-            out.append(error or Snapshot(view[at : at + size], reader._origin, time_ns, states, stale))
+        if isinstance(result, int):  # a mere copy, and the core has seen that its header is good
+            out.append(Snapshot(view[at : at + size], reader._origin, result))
+        elif isinstance(result, tuple):
+            header = int.from_bytes(view[at : at + len(_HEADER)], "little")
+            error = reader._header_error(header) if header != layout.HEADER_WORD else None
+            out.append(error or Snapshot(view[at : at + size], reader._origin, *result))
         elif isinstance(result, NeuronDSError):
             out.append(result)
         else:

@@ -230,9 +230,10 @@ class SoftwareDriver:
             except BaseException:
                 dev.give_back()
                 raise
-            dev.lease = Lease(device, os.getpid(), mapping, dev.properties, slot, generation, True, True, dev)
+            lease = Lease(device, os.getpid(), mapping, dev.properties, slot, generation, True, True, dev)
+            dev.lease = lease
             dev.abandoned.remove(claimed)
-        return dev.lease
+        return lease  # not dev.lease: another thread may have closed it by now
 
     def release(self, lease: Lease) -> None:
         state = lease.mapping.state
