@@ -1,8 +1,8 @@
 """Differences between two Samples: pure functions, nothing of clocks, drivers or output.
 
 A process is followed by its use of a slab (device, slot, generation, pid), so a slab that changed hands is another
-process. One that came in between started from zero and counts whole; one that left has no difference. Time is the
-monotonic clock of the Samples.
+process. One that came in between started from zero and counts whole; one that left, or that was there but could not be
+seen, has no difference. Time is the monotonic clock of the Samples.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import math
 from collections.abc import Sequence
 
 from neuron_ds.collect import Key, ProcessSample, Sample
+from neuron_ds.driver import Owner
 from neuron_ds.layout import NC_COUNTERS
 from neuron_ds.snapshot import Snapshot
 
@@ -18,6 +19,8 @@ _WRAP = 1 << 64
 #: A difference of this or more is a counter that went back (a reset, a fault), not one that wrapped around.
 _BACKWARDS = 1 << 63
 _ZEROS = (0,) * NC_COUNTERS
+#: A pass over all slabs takes some time: who came so shortly before its end may have been missed by it.
+_PASS_NS = 1_000_000_000
 PERCENTILES = (0, 1, 25, 50, 75, 99, 100)
 
 
@@ -30,6 +33,16 @@ def grown(before: int, after: int) -> int:
     """By how much a counter grew, wrap-around included; 0 if it went back."""
     difference = (after - before) % _WRAP
     return 0 if difference >= _BACKWARDS else difference
+
+
+def came_after(owner: Owner, since_ns: int, now_ns: int, *, seen: bool) -> bool:
+    """Whether a process that was not found at ``since_ns`` came later, not just out of hiding.
+
+    seen: its device was looked at then. That decides where the driver can't tell how long a slot is taken.
+    """
+    if owner.age_s is None:
+        return seen
+    return now_ns - owner.age_s * 1e9 > since_ns - (_PASS_NS if seen else 0)
 
 
 class ProcessDelta:
@@ -64,13 +77,17 @@ class ProcessDelta:
 def deltas(before: Sample | None, after: Sample) -> dict[Key, ProcessDelta]:
     """What every readable process of ``after`` did since ``before`` (None: the first look, nothing to compare)."""
     earlier = {p.key: p for p in before.processes} if before else {}
+    looked_at = {d.device for d in before.devices if d.properties or not d.error} if before else set()
     found = {}
     for p in after.processes:
         if p.snapshot is None:
             continue
         old = earlier.get(p.key)
-        period = _period_s(old, p, before, after)
-        found[p.key] = ProcessDelta(p, old.snapshot if old else None, before is not None and old is None, period)
+        is_new = False
+        if before is not None and (old is None or old.snapshot is None):
+            seen = old is None and p.owner.device in looked_at
+            is_new = came_after(p.owner, before.time_ns, after.time_ns, seen=seen)
+        found[p.key] = ProcessDelta(p, old.snapshot if old else None, is_new, _period_s(old, p, before, after))
     return found
 
 

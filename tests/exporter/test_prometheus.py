@@ -101,7 +101,7 @@ def test_prometheus_has_the_right_values(root: str, server: Server, prometheus: 
         total = 'execution_status_total{status_type="completed"}'
         prometheus.until(total, lambda found: [value for _, value in found] == [completed])
         ((labels, _),) = prometheus.query(total)
-        assert labels["runtime_tag"] == 'odd "tag"\\'
+        assert labels["runtime_tag"] == 'odd "tag"\\\\'
 
         # Every series of a scrape is one there too, with the value it has now that nothing moves.
         moving = ("process_", "python_", "system_", "neuron_ds_sample", "neuron_ds_window", "neuron_ds_look")

@@ -13,6 +13,7 @@ from neuron_ds.driver.software import SoftwareDriver
 from neuron_ds.errors import BadValue
 from neuron_ds.exporter.families import ERROR_TYPES, STATUS_TYPES
 from neuron_ds.exporter.watch import Watch
+from neuron_ds.records import printable
 from neuron_ds.simulate import PATTERNS, Workload, start
 from tests.devices import publish_and_wait, write_header
 from tests.exporter.helpers import NO_INSTANCE, scrape
@@ -228,7 +229,7 @@ def test_one_bad_slab_fails_no_scrape(root: str, driver: SoftwareDriver, watch: 
 def test_an_odd_tag_fails_no_scrape(driver: SoftwareDriver, watch: MakeWatch, tag: bytes) -> None:
     with datastore.publish(0, driver=driver, tag=tag.decode("utf-8", "surrogateescape")):
         found = scrape(watch(per_process=True).report())
-    assert runtime_series(found) == {tag.decode("utf-8", "replace")}
+    assert runtime_series(found) == {printable(tag.decode("utf-8", "surrogateescape"))}
 
 
 def test_no_device_is_no_error_for_a_report(driver: SoftwareDriver, watch: MakeWatch) -> None:

@@ -28,14 +28,18 @@ class Stopped(BaseException):
 
 @contextmanager
 def until_stopped() -> Iterator[None]:
-    """SIGINT, SIGTERM or SIGHUP leave the block, which ends well; a second one doesn't cut the clearing up short."""
+    """SIGINT, SIGTERM or SIGHUP leave the block, which ends well; a second one doesn't cut the clearing up short.
+
+    Those that whoever started us has made us ignore (nohup) stay ignored.
+    """
 
     def stop(number: int, frame: object) -> None:
         for each in STOP_SIGNALS:
             signal.signal(each, signal.SIG_IGN)
         raise Stopped
 
-    before = {number: signal.signal(number, stop) for number in STOP_SIGNALS}
+    heeded = [number for number in STOP_SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, stop) for number in heeded}
     try:
         yield
     except Stopped:

@@ -14,6 +14,7 @@ import socket
 import ssl
 import sys
 import threading
+import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -35,6 +36,7 @@ PATIENCE_S = 30.0
 GZIP_LEVEL = 1
 _EOF = b"# EOF\n"
 _METHODS = "GET, HEAD"
+_OPENMETRICS = "application/openmetrics-text"
 
 
 class Certificate:
@@ -133,17 +135,21 @@ class Server(ThreadingHTTPServer):
         try:
             found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
             # An IPv6 socket takes both families of addresses; where there is no IPv6 the next is tried.
-            addresses = sorted(found, key=lambda each: each[0] != socket.AF_INET6) if not host else found[:1]
+            addresses = found if host else sorted(found, key=lambda each: each[0] != socket.AF_INET6)
             for i, (family, _, _, _, address) in enumerate(addresses):
                 self.address_family = family
                 try:
-                    super().__init__(cast(Any, address[:2]), _Handler)
+                    super().__init__(cast(Any, address), _Handler)
                     break
                 except OSError as e:
                     if e.errno not in (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL) or i + 1 == len(addresses):
                         raise
         except OSError as e:
             raise SystemFailure(f"can't listen on {where}: {e.strerror}; --listen chooses another", code=e.errno) from e
+        except UnicodeError:
+            raise SystemFailure(
+                f"can't listen on {where}: that is no name of a host; --listen chooses another"
+            ) from None
 
     @property
     def url(self) -> str:
@@ -157,6 +163,15 @@ class Server(ThreadingHTTPServer):
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self.socket.bind(self.server_address)
         self.server_address = self.socket.getsockname()
+
+    def get_request(self) -> Any:
+        """A connection. Where there is no descriptor for it, it waits, and so do we: not in a busy circle."""
+        try:
+            return super().get_request()
+        except OSError as e:
+            if e.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
+                time.sleep(0.1)
+            raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         """A connection in its own thread; the handshake too, so that a slow client holds up nobody else."""
@@ -212,6 +227,8 @@ class _Handler(BaseHTTPRequestHandler):
     disable_nagle_algorithm = True
 
     def do_GET(self) -> None:
+        if "Content-Length" in self.headers or "Transfer-Encoding" in self.headers:
+            self.close_connection = True  # what follows is no request of its own, and isn't read
         path = self.path.partition("?")[0]
         if path == "/metrics":
             self._metrics()
@@ -225,8 +242,14 @@ class _Handler(BaseHTTPRequestHandler):
 
     do_HEAD = do_GET
 
+    def do_POST(self) -> None:
+        self.close_connection = True  # a body may follow, and isn't read
+        self._answer(405, "text/plain; charset=utf-8", f"there are {_METHODS}\n", Allow=_METHODS)
+
+    do_PUT = do_DELETE = do_PATCH = do_OPTIONS = do_POST
+
     def _metrics(self) -> None:
-        accept = self.headers.get("Accept", "")
+        accept = _form(self._header("Accept"))
         _, content_type = choose_encoder(accept)
         pieces = self.server.body("openmetrics" in content_type, accept)
         try:
@@ -235,8 +258,8 @@ class _Handler(BaseHTTPRequestHandler):
             self.server.told(f"a scrape failed: {e!r}")
             self._answer(500, "text/plain; charset=utf-8", f"the scrape failed: {e!r}\n")
             return
-        zipped = _takes_gzip(self.headers.get("Accept-Encoding", ""))
-        chunked = self.request_version != "HTTP/1.0"
+        zipped = _takes_gzip(self._header("Accept-Encoding"))
+        chunked = self.request_version not in ("HTTP/0.9", "HTTP/1.0")
         self.send_response(200)
         self.send_header("Content-Type", content_type)
         self.send_header("Vary", "Accept, Accept-Encoding")
@@ -257,11 +280,19 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(b"0\r\n\r\n")
         self.close_connection = keep
 
-    def _answer(self, code: int, content_type: str, text: str) -> None:
+    def _header(self, name: str) -> str:
+        """A header that is a list, in one line; it may have come in several."""
+        return ",".join(self.headers.get_all(name, ()))
+
+    def _answer(self, code: int, content_type: str, text: str, **headers: str) -> None:
         body = text.encode()
         self.send_response(code)
         self.send_header("Content-Type", content_type)
         self.send_header("Content-Length", str(len(body)))
+        for name, value in headers.items():
+            self.send_header(name, value)
+        if self.close_connection:
+            self.send_header("Connection", "close")
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(body)
@@ -270,15 +301,35 @@ class _Handler(BaseHTTPRequestHandler):
         """Scrapes are no news."""
 
 
-def _takes_gzip(header: str) -> bool:
+def _weighed(header: str) -> Iterator[tuple[str, dict[str, str], float]]:
+    """What a header of preferences lists: name, parameters, and weight from 0 to 1; 0 where it can't be understood."""
     for each in header.lower().split(","):
-        coding, _, weight = each.replace(" ", "").partition(";q=")
-        if coding in ("gzip", "*"):
-            try:
-                return not weight or float(weight) > 0
-            except ValueError:
-                return False
-    return False
+        name, *rest = (part.strip() for part in each.split(";"))
+        pairs = (part.partition("=") for part in rest)
+        given = {key.strip(): value.strip().strip('"') for key, _, value in pairs}
+        try:
+            weight = float(given.pop("q", "1"))
+        except ValueError:
+            weight = 0.0
+        yield name, given, weight if 0 < weight <= 1 else 0.0
+
+
+def _form(accept: str) -> str:
+    """The form that is liked best, in words that the library understands; "" for the classic text."""
+    found = [(0.0, False, "")]
+    for name, given, weight in _weighed(accept):
+        is_openmetrics, version = name == _OPENMETRICS, given.get("version", "")
+        escaping = f"; version=1.0.0; escaping={given.get('escaping', 'underscores')}"
+        if is_openmetrics and version in ("", "0.0.1", "1.0.0") and weight:
+            found.append((weight, True, name + (escaping if version == "1.0.0" else "")))
+        elif name == "text/plain" and weight:
+            found.append((weight, False, name + escaping if version == "1.0.0" else ""))
+    return max(found, key=lambda form: form[:2])[2]
+
+
+def _takes_gzip(header: str) -> bool:
+    weights = {name: weight for name, _, weight in _weighed(header)}
+    return weights.get("gzip", weights.get("*", 0.0)) > 0
 
 
 def _with(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from neuron_ds.exporter.families import COUNTER, INFO, Family
+from neuron_ds.records import printable
 
 Number = int | float
 
@@ -63,8 +64,8 @@ class Labels:
 
 
 def clean(text: str) -> str:
-    """Text that a scrape can carry: what is no UTF-8 becomes the replacement character."""
-    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace").replace("\0", "\ufffd")
+    """Text that a label can carry, escaped as everywhere: two tags that differ stay two."""
+    return printable(text)
 
 
 def label_text(labels: Mapping[str, str]) -> str:

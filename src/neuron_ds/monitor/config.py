@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -31,6 +32,12 @@ DEFAULT_PERIOD_NS = 5 * _NANOSECONDS["s"]
 #: A shorter period would measure the monitor, a longer one is a slip.
 MIN_PERIOD_NS, MAX_PERIOD_NS = 10 * _NANOSECONDS["ms"], 24 * _NANOSECONDS["h"]
 
+#: A longer file is no configuration; one without an end is none either.
+MAX_FILE_BYTES = 1 << 20
+#: Digits that a number of a duration may have before and behind its point; no duration needs so many.
+_MAX_DIGITS = 40
+_SHOWN = 60
+
 _PART = re.compile(r"(\d+\.?\d*|\.\d+)(ns|us|µs|\u03bcs|ms|s|m|h)", re.ASCII)
 _DURATION = re.compile(rf"(?:{_PART.pattern})+", re.ASCII)
 
@@ -47,18 +54,21 @@ class RuntimeRule:
 class Config:
     """What to report, and how often. A runtime follows the first rule that matches its tag, and is left out without.
 
-    unknown: places of the file that mean nothing to us, for a warning.
+    unknown: places of the file that mean nothing to us, for a warning. kubernetes_ns: how often ``neuron_k8s_info``
+    is wanted, None for never.
     """
 
     period_ns: int
     runtimes: tuple[RuntimeRule, ...]
     system_ns: Mapping[str, int]
     unknown: tuple[str, ...] = ()
+    kubernetes_ns: int | None = None
 
     @property
     def periods_ns(self) -> list[int]:
         """Every period that occurs, ascending; the general one if no group is wanted at all."""
         found = {p for rule in self.runtimes for p in rule.periods_ns.values()} | set(self.system_ns.values())
+        found |= {self.kubernetes_ns} if self.kubernetes_ns else set()
         return sorted(found or {self.period_ns})
 
     @property
@@ -79,11 +89,13 @@ def duration_ns(text: str) -> int:
     """Nanoseconds in a Go duration: ``5s``, ``1m30s``, ``1.5h``, ``300ms``. Raises BadValue (EINVAL)."""
     unsigned = text.removeprefix("+")
     if not _DURATION.fullmatch(unsigned):
-        raise BadValue(f"{text!r} is no duration; write a number and a unit, as in 5s, 500ms or 1m30s")
+        raise BadValue(f"{_shown(text)} is no duration; write a number and a unit, as in 5s, 500ms or 1m30s")
     parts = [(number, _NANOSECONDS[unit]) for number, unit in _PART.findall(unsigned)]
-    total = sum(round(float(number) * unit) if "." in number else int(number) * unit for number, unit in parts)
+    total = 0
+    if all(len(number) <= _MAX_DIGITS for number, _ in parts):
+        total = sum(round(float(number) * unit) if "." in number else int(number) * unit for number, unit in parts)
     if not MIN_PERIOD_NS <= total <= MAX_PERIOD_NS:
-        raise BadValue(f"{text!r} is no period to report at; it can be 10ms to 24h")
+        raise BadValue(f"{_shown(text)} is no period to report at; it can be 10ms to 24h")
     return total
 
 
@@ -95,7 +107,9 @@ def load(path: str | None, period_ns: int | None = None) -> Config:
     if path is None:
         return everything(period_ns or DEFAULT_PERIOD_NS)
     with open(path, "rb") as f:
-        data = f.read()
+        data = f.read(MAX_FILE_BYTES + 1)
+    if len(data) > MAX_FILE_BYTES:
+        raise BadValue(f"more than {MAX_FILE_BYTES >> 20} MiB are no configuration", path=path)
     try:
         value = json.loads(data.decode("utf-8-sig"))
     except UnicodeDecodeError as e:
@@ -104,6 +118,8 @@ def load(path: str | None, period_ns: int | None = None) -> Config:
         raise BadValue(f"line {e.lineno}, column {e.colno}: no JSON: {e.msg}", path=path) from None
     except RecursionError:
         raise BadValue("no configuration: it is nested too deeply", path=path) from None
+    except ValueError:  # Python refuses numbers of thousands of digits
+        raise BadValue("no configuration: a number in it is too long", path=path) from None
     try:
         return _Reader().config(value, period_ns)
     except BadValue as e:
@@ -117,7 +133,7 @@ class _Reader:
     unknown: list[str] = field(default_factory=list)
 
     def config(self, value: Any, period_ns: int | None) -> Config:
-        top = self._object(value, "", ("period", "neuron_runtimes", "system_metrics"))
+        top = self._object(value, "", ("period", "neuron_runtimes", "system_metrics", "neuron_k8s_info"))
         own = self._period(top, "", DEFAULT_PERIOD_NS)
         period = own if period_ns is None else period_ns
         all_of_it = everything(period)
@@ -127,7 +143,11 @@ class _Reader:
             runtimes = tuple(self._rule(item, f"neuron_runtimes[{i}]", period) for i, item in enumerate(items))
         if top.get("system_metrics") is not None:
             system = self._metrics(top["system_metrics"], "system_metrics", SYSTEM_GROUPS, period)
-        return Config(period, runtimes, system, tuple(self.unknown))
+        kubernetes = None
+        if top.get("neuron_k8s_info") is not None:
+            item = self._object(top["neuron_k8s_info"], "neuron_k8s_info", ("period",))
+            kubernetes = self._period(item, "neuron_k8s_info", period)
+        return Config(period, runtimes, system, tuple(self.unknown), kubernetes)
 
     def _rule(self, value: Any, place: str, period_ns: int) -> RuntimeRule:
         item = self._object(value, place, ("tag_filter", "metrics", "period"))
@@ -136,9 +156,9 @@ class _Reader:
         if text is not None and not isinstance(text, str):
             raise BadValue(f"{place}.tag_filter: {_kind(text)} where a regular expression belongs")
         try:
-            pattern = re.compile(text) if text else None
-        except re.error as e:
-            raise BadValue(f"{place}.tag_filter: {text!r} is no regular expression: {e}") from None
+            pattern = _pattern(text) if text else None
+        except ValueError as e:
+            raise BadValue(f"{place}.tag_filter: {_shown(text)} is no regular expression: {e}") from None
         if item.get("metrics") is None:
             return RuntimeRule(pattern, dict.fromkeys(RUNTIME_GROUPS, period))
         return RuntimeRule(pattern, self._metrics(item["metrics"], f"{place}.metrics", RUNTIME_GROUPS, period))
@@ -180,6 +200,18 @@ class _Reader:
         return value
 
 
+def _pattern(text: str) -> re.Pattern[str]:
+    """A regular expression. Raises ValueError, also where Python only warns that it means something else elsewhere."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        try:
+            return re.compile(text)
+        except (re.error, OverflowError, Warning) as e:
+            raise ValueError(e) from None
+        except RecursionError:
+            raise ValueError("it is nested too deeply") from None
+
+
 def _kind(value: Any) -> str:
     kinds: tuple[tuple[type, str], ...] = (
         (bool, "true or false"),
@@ -193,4 +225,7 @@ def _kind(value: Any) -> str:
 
 
 def _shown(value: Any) -> str:
-    return repr(value) if isinstance(value, str) else _kind(value)
+    """A text in quotes, shortened; of anything else what it is."""
+    if not isinstance(value, str):
+        return _kind(value)
+    return repr(value if len(value) <= _SHOWN else value[:_SHOWN] + "…")
