@@ -82,10 +82,13 @@ def sysfs_root() -> str:
 
 
 def node_numbers(root: str | None = None) -> list[int]:
-    """Numbers of the device nodes that exist, ascending; none where the directory can't be listed."""
+    """Numbers of the device nodes that exist, ascending; none where the directory isn't there or may not be listed.
+
+    Raises OSError for want of a descriptor or memory: that says nothing about devices.
+    """
     try:
         names = os.listdir(root or dev_root())
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
         return []
     return sorted(n for name in names if (m := _NODE.match(name)) and (n := int(m.group(1))) < MAX_DEVICES)
 
