@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
 import time
@@ -12,6 +13,7 @@ import pytest
 from neuron_ds import datastore, layout
 from neuron_ds.collect import Collector, LatencySampler
 from neuron_ds.driver.software import SoftwareDriver
+from neuron_ds.errors import SystemFailure
 from neuron_ds.rates import deltas
 from neuron_ds.simulate import PATTERNS, Workload, start
 from tests.devices import publish_and_wait, write_header
@@ -151,3 +153,78 @@ def test_a_sampler_survives_a_mapping_that_was_closed(driver: SoftwareDriver, sy
         reader.close()
         getattr(native, symbol)()
         assert native.take() == [(b"", 0)]
+
+
+class Lacking:
+    """A driver whose calls fail as a host does that has run out of something."""
+
+    def __init__(self, driver: SoftwareDriver, error: BaseException) -> None:
+        self._driver, self._error = driver, error
+        self.failing: tuple[str, ...] = ()
+
+    def __getattr__(self, name: str):
+        def fail(*_, **__):
+            raise self._error
+
+        return fail if name in self.failing else getattr(self._driver, name)
+
+
+LACKS = [
+    (OSError(errno.EMFILE, "Too many open files"), "ulimit -n"),
+    (OSError(errno.ENFILE, "Too many open files in system"), "fs.file-max"),
+    (SystemFailure("opening: Too many open files", code=errno.EMFILE), "ulimit -n"),
+    (OSError(errno.ENOMEM, "Cannot allocate memory"), "vm.max_map_count"),
+    (MemoryError(), "vm.max_map_count"),
+]
+
+
+@pytest.mark.parametrize(("error", "advice"), LACKS)
+@pytest.mark.parametrize("failing", ["devices", "properties", "owners", "attach", "totals", "snapshot_all"])
+def test_what_a_host_runs_out_of_stands_in_its_place_and_passes(
+    root: str, driver: SoftwareDriver, monkeypatch: pytest.MonkeyPatch, failing: str, error: BaseException, advice: str
+) -> None:
+    lacking = Lacking(driver, error)
+    with Child(publish_and_wait, root, "one") as child, Collector(lacking) as collector:
+        child.expect()
+        lacking.failing = ("attach",) if failing == "attach" else ()
+        collector.collect()
+        with monkeypatch.context() as patch:
+            lacking.failing = (failing,)
+            if failing == "snapshot_all":
+                patch.setattr("neuron_ds.collect.snapshot_all", lambda *_, **__: lacking.snapshot_all())
+            sample = collector.collect()
+        (device,) = sample.devices
+        assert sample.error == ""
+        if failing in ("attach", "snapshot_all"):
+            (process,) = sample.processes
+            assert process.snapshot is None
+            assert advice in process.error
+            assert process.error_kind == type(error).__name__
+            assert device.error == ""
+        else:
+            assert advice in device.error
+        if failing in ("devices", "totals"):
+            assert [p.snapshot.tag for p in sample.processes] == ["one"], "what can be read is read"
+        lacking.failing = ()
+        recovered = collector.collect()
+        assert [d.error for d in recovered.devices] == [""]
+        assert [p.snapshot.tag for p in recovered.processes] == ["one"]
+
+
+def test_what_has_never_been_listed_is_the_samples_error(driver: SoftwareDriver) -> None:
+    lacking = Lacking(driver, OSError(errno.EMFILE, "Too many open files"))
+    lacking.failing = ("devices",)
+    with Collector(lacking) as collector:
+        sample = collector.collect()
+    assert sample.devices == ()
+    assert sample.error.startswith("listing the devices: Too many open files; raise the limit")
+
+
+def test_other_errors_of_the_system_are_no_reason_to_end_either(root: str, driver: SoftwareDriver) -> None:
+    lacking = Lacking(driver, OSError(errno.EIO, "Input/output error"))
+    with Child(publish_and_wait, root, "one") as child, Collector(lacking) as collector:
+        child.expect()
+        collector.collect()
+        lacking.failing = ("devices",)
+        sample = collector.collect()
+        assert (sample.devices, sample.error) == ((), "listing the devices: Input/output error")

@@ -7,20 +7,32 @@ format of output.
 
 from __future__ import annotations
 
+import errno
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from neuron_ds import _core, layout
 from neuron_ds.datastore import ArenaPool, Reader, attach, snapshot_all
 from neuron_ds.driver import DeviceProperties, Driver, Owner, get_driver
+from neuron_ds.driver.clock import clock_of
 from neuron_ds.driver.totals import DeviceTotals
-from neuron_ds.errors import NeuronDSError
+from neuron_ds.errors import NeuronDSError, SystemFailure
 from neuron_ds.snapshot import Snapshot
 
 #: What tells one producer's use of a slab from every other: device, slot, generation, pid, directory.
 Key = tuple[int, int | None, int | None, int, str | None]
+#: Why a slab can't be read: in words, and the name of the error's class.
+_Why = tuple[str, str]
+
+#: What a pass may run out of, and what helps; it passes by itself where somebody gives something back.
+_LACKS = {
+    errno.EMFILE: "raise the limit of open files (ulimit -n, LimitNOFILE=)",
+    errno.ENFILE: "the host has no descriptor left; raise fs.file-max",
+    errno.ENOMEM: "free memory, or raise the limit of it or vm.max_map_count",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +49,16 @@ class Latencies:
 
 @dataclass(frozen=True, slots=True)
 class ProcessSample:
-    """One producer in a Sample. ``snapshot`` is None where ``error`` says why it could not be read."""
+    """One producer in a Sample. ``snapshot`` is None where ``error`` says why it could not be read.
+
+    error_kind: the name of the error's class, "" where there was none (a dead producer is no error).
+    """
 
     owner: Owner
     snapshot: Snapshot | None
     error: str
     latencies: Latencies = Latencies()
+    error_kind: str = ""
 
     @property
     def key(self) -> Key:
@@ -87,30 +103,42 @@ class Collector:
     def __init__(self, driver: Driver | None = None, *, totals: bool = True, verify: bool = True) -> None:
         """With ``totals`` device totals are read too; ``verify`` as in ``Reader.snapshot``."""
         self._driver = driver or get_driver()
+        self._clock = clock_of(self._driver)
         self._totals, self._verify = totals, verify
         self._readers: dict[Key, Reader] = {}
+        self._numbers: list[int] = []
         self._pool = ArenaPool()
         self.sampler: LatencySampler | None = None
 
     def collect(self) -> Sample:
-        """One pass. Raises nothing of ours: what went wrong stands in the Sample."""
+        """One pass. Raises nothing of ours nor of the system's: what went wrong stands in the Sample.
+
+        Where descriptors or memory are lacking, the devices of the pass before are looked at as far as that goes.
+        """
+        with self._clock.held():
+            return self._pass()
+
+    def _pass(self) -> Sample:
+        error, lacking = "", ""
         try:
-            numbers, error = self._driver.devices(), ""
-        except NeuronDSError as e:
-            numbers, error = [], str(e)
-        listed = [self._list(device) for device in numbers]
+            self._numbers = self._driver.devices()
+        except (OSError, MemoryError) as e:
+            error = _told(e, "listing the devices")
+            if self._numbers and _is_lack(e):
+                error, lacking = "", error
+            else:
+                self._numbers = []
+        listed = [self._list(device) for device in self._numbers]
         owners = [owner for _, _, found, _ in listed for owner in found]
         errors = self._attach(owners)
-        keys = [key for owner in owners if (key := key_of(owner)) in self._readers]
         latencies = self.sampler.take() if self.sampler else {}
-        shots = snapshot_all([self._readers[key] for key in keys], self._pool, verify=self._verify) if keys else []
-        seen: dict[Key, Snapshot | NeuronDSError] = dict(zip(keys, shots, strict=True))
+        seen = self._read([key for owner in owners if (key := key_of(owner)) in self._readers], errors)
         devices = tuple(
             DeviceSample(
                 device,
                 properties,
                 tuple(self._process(owner, seen, errors, latencies) for owner in found if owner.state != "attached"),
-                *self._totals_of(device, len(found), problem),
+                *self._totals_of(device, len(found), problem, lacking),
             )
             for device, properties, found, problem in listed
         )
@@ -118,18 +146,28 @@ class Collector:
             if isinstance(shot, NeuronDSError):
                 self._readers.pop(key).close()
         if self.sampler:
-            self.sampler.watch(self._readers)
-        return Sample(time.monotonic_ns(), devices, error)
+            with suppress(OSError, MemoryError):  # what it looks at already it goes on to look at
+                self.sampler.watch(self._readers)
+        return Sample(self._clock.moment_ns() or time.monotonic_ns(), devices, error)
 
     def _list(self, device: int) -> tuple[int, DeviceProperties | None, list[Owner], str]:
         try:
             return device, self._driver.properties(device), self._driver.owners(device), ""
-        except NeuronDSError as e:
-            return device, None, [], str(e)
+        except (OSError, MemoryError) as e:
+            return device, None, [], _told(e, f"device {device}")
 
-    def _attach(self, owners: Sequence[Owner]) -> dict[Key, str]:
+    def _read(self, keys: Sequence[Key], errors: dict[Key, _Why]) -> dict[Key, Snapshot | NeuronDSError]:
+        """Snapshots of these slabs; into ``errors`` why there are none at all."""
+        try:
+            shots = snapshot_all([self._readers[key] for key in keys], self._pool, verify=self._verify) if keys else []
+        except (OSError, MemoryError) as e:
+            errors |= dict.fromkeys(keys, (_told(e, "reading the slabs"), type(e).__name__))
+            return {}
+        return dict(zip(keys, shots, strict=True))
+
+    def _attach(self, owners: Sequence[Owner]) -> dict[Key, _Why]:
         """Attach to who is new, detach from who is gone; why where it did not work."""
-        errors = {}
+        errors: dict[Key, _Why] = {}
         current = {key_of(owner) for owner in owners if owner.alive is not False and owner.state == "owned"}
         for key in [key for key in self._readers if key not in current]:
             self._readers.pop(key).close()
@@ -140,15 +178,15 @@ class Collector:
                     self._readers[key] = attach(
                         owner.pid, owner.device, slot=owner.slot, path=owner.path, driver=self._driver
                     )
-                except NeuronDSError as e:
-                    errors[key] = str(e)
+                except (OSError, MemoryError) as e:
+                    errors[key] = _told(e, f"device {owner.device}, pid {owner.pid}"), type(e).__name__
         return errors
 
     @staticmethod
     def _process(
         owner: Owner,
         seen: dict[Key, Snapshot | NeuronDSError],
-        errors: dict[Key, str],
+        errors: dict[Key, _Why],
         latencies: dict[Key, Latencies],
     ) -> ProcessSample:
         key = key_of(owner)
@@ -156,19 +194,20 @@ class Collector:
         if isinstance(shot, Snapshot):
             return ProcessSample(owner, shot, "", latencies.get(key, Latencies()))
         if isinstance(shot, NeuronDSError):
-            return ProcessSample(owner, None, str(shot))
+            return ProcessSample(owner, None, _told(shot, ""), error_kind=type(shot).__name__)
         dead = "its producer died; the next publish recovers the slot" if owner.alive is False else owner.state
-        return ProcessSample(owner, None, errors.get(key, dead))
+        error, kind = errors.get(key, (dead, ""))
+        return ProcessSample(owner, None, error, error_kind=kind)
 
-    def _totals_of(self, device: int, used: int, problem: str) -> tuple[DeviceTotals | None, int, str]:
+    def _totals_of(self, device: int, used: int, problem: str, lacking: str) -> tuple[DeviceTotals | None, int, str]:
         if problem:
             return None, 0, problem
         if not self._totals:
-            return None, used, ""
+            return None, used, lacking
         try:
-            return self._driver.totals(device), used, ""
-        except NeuronDSError as e:
-            return None, used, str(e)
+            return self._driver.totals(device), used, lacking
+        except (OSError, MemoryError) as e:
+            return None, used, _told(e, f"device {device}")
 
     def close(self) -> None:
         """Stop the sampler and detach from everything."""
@@ -184,6 +223,20 @@ class Collector:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _is_lack(e: OSError | MemoryError) -> bool:
+    return isinstance(e, MemoryError) or e.errno in _LACKS
+
+
+def _told(e: OSError | MemoryError, doing: str) -> str:
+    """An error in words that end in what to do; ``doing`` is for those that don't say what it was about."""
+    if isinstance(e, MemoryError):
+        return f"{doing}: out of memory; {_LACKS[errno.ENOMEM]}"
+    if isinstance(e, NeuronDSError) and not isinstance(e, SystemFailure):
+        return str(e)
+    text = str(e) if isinstance(e, NeuronDSError) else f"{doing}: {e.strerror or e}"
+    return f"{text}; {_LACKS[e.errno]}" if e.errno in _LACKS else text
 
 
 class LatencySampler:

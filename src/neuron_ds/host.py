@@ -17,6 +17,7 @@ from typing import TypeVar
 import psutil
 
 from neuron_ds.driver import Driver
+from neuron_ds.driver.clock import REAL_TIME, clock_of
 from neuron_ds.records import printable
 
 #: Names in the stream, and psutil's.
@@ -79,6 +80,7 @@ class HostCollector:
     """Looks at the host. Not for several threads at once."""
 
     def __init__(self, driver: Driver) -> None:
+        self._clock = clock_of(driver)
         self._sysfs: Path | None = None
         if driver.name == "kernel":
             from neuron_ds.driver.kernel import sysfs_root
@@ -92,13 +94,16 @@ class HostCollector:
         for pid in self._processes.keys() - wanted.keys():
             del self._processes[pid]
         uses = {pid: _told(partial(self._process, pid)) for pid in wanted}
+        if self._clock is not REAL_TIME:  # another time, and as a rule another host
+            elsewhere = "is not in a recording"
+            return HostSample(self._clock.now_ns(), elsewhere, elsewhere, dict.fromkeys(wanted, elsewhere), elsewhere)
         nothing = "was not looked at"
         return HostSample(
             time.monotonic_ns(),
             _told(_memory) if system else nothing,
             _told(_processors) if system else nothing,
             uses,
-            self._ecc(devices) if system else nothing,
+            _told(partial(self._ecc, devices)) if system else nothing,
         )
 
     def _process(self, pid: int) -> ProcessUse:
@@ -151,10 +156,13 @@ def _processors() -> Processors:
 
 
 def _count(path: Path) -> int:
-    """A counter of the driver: a file, or a directory with its total; 0 where it has none."""
+    """A counter of the driver: a file, or a directory with its total; 0 where it has none.
+
+    Raises OSError where it can't be read just now: a 0 in between would count every event again.
+    """
     for each in (path / "total", path):
         try:
             return max(0, int(each.read_text()))
-        except (OSError, ValueError):
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError, ValueError):
             continue
     return 0

@@ -102,6 +102,19 @@ def _unread(fd):
     return size[0]
 
 
+def test_no_device_is_an_answer_and_a_directory_that_cannot_be_used_is_none(tmp_path):
+    nothing = run("monitor", "--once", directory=tmp_path / "ds")
+    assert (nothing.returncode, nothing.stdout) == (1, "")
+    assert nothing.stderr == "neuron-ds: no Neuron device; neuron-ds doctor tells more\n"
+    probe(tmp_path / "ds")
+    (tmp_path / "ds").chmod(0o777)
+    unusable = run("monitor", "--once", directory=tmp_path / "ds")
+    listed = run("ls", directory=tmp_path / "ds")
+    assert (unusable.returncode, unusable.stdout) == (listed.returncode, listed.stdout) == (2, "")
+    assert unusable.stderr.count("\n") == 1
+    assert "chmod go-w" in unusable.stderr
+
+
 def test_pretty(device):
     done = run("monitor", "--once", "--pretty", directory=device)
     assert done.stdout.count("\n") > 50

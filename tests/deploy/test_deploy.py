@@ -118,24 +118,6 @@ def test_each_alert_has_a_test_that_fires_it_and_one_that_does_not_and_is_docume
         assert f"`{alert}`" in FLEET
 
 
-def test_the_daemonset_has_what_it_needs_and_no_more() -> None:
-    text = (DEPLOY / "kubernetes" / "daemonset.yaml").read_text()
-    assert "\t" not in text
-    code = [line.split(" #")[0].strip() for line in text.splitlines() if not line.lstrip().startswith("#")]
-    for needed in (
-        "hostPID: true",
-        "automountServiceAccountToken: false",
-        "readOnlyRootFilesystem: true",
-        "- --bounding-set=-all",
-        "- --no-new-privs",
-        "limits:",
-        "containerPort: 8000",
-    ):
-        assert needed in code
-    assert code.count("httpGet: {path: /healthz, port: metrics}") == 3
-    assert not [line for line in code if re.match(r"hostNetwork|hostIPC|serviceAccountName|hostPath", line)]
-
-
 def test_the_unit_gives_no_capability_and_hides_nothing_that_is_needed() -> None:
     text = (DEPLOY / "systemd" / "neuron-ds-exporter.service").read_text()
     lines = [line for line in text.splitlines() if line and not line.startswith("#")]

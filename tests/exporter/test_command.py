@@ -52,8 +52,16 @@ def test_no_device_that_can_be_read(tmp_path: Path) -> None:
     with open(tmp_path / "ds" / "neuron0" / "table", "r+b") as f:
         f.write(b"\xff" * 64)
     done = run("exporter", "--listen", "127.0.0.1:0", directory=tmp_path / "ds")
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "device 0" in one_line(done)
+
+
+def test_a_directory_that_cannot_be_trusted(tmp_path: Path) -> None:
+    probe(tmp_path / "ds")
+    (tmp_path / "ds").chmod(0o777)
+    done = run("exporter", "--listen", "127.0.0.1:0", directory=tmp_path / "ds")
+    assert done.returncode == 2
+    assert "chmod go-w" in one_line(done)
 
 
 def test_an_occupied_port(tmp_path: Path) -> None:
@@ -75,6 +83,7 @@ def test_an_occupied_port(tmp_path: Path) -> None:
         (("--listen", "127.0.0.1:99999"), "is no HOST:PORT"),
         (("--label", "colour"), "colour"),
         (("--window", "0"), "window"),
+        (("--pod-resources", "/nowhere"), "without --label pod"),
     ],
 )
 def test_what_cannot_be_used(tmp_path: Path, args: tuple[str, ...], what: str) -> None:

@@ -104,6 +104,16 @@ def test_the_option_takes_the_place_of_the_general_period_only(file):
     assert load(path, 7 * SECOND).system_ns == {"vcpu_usage": 7 * SECOND, "memory_info": 2 * SECOND}
 
 
+def test_names_of_pods_come_only_where_asked_for(file):
+    assert load(None).kubernetes_ns is None
+    assert load(file({"period": "1s"})).kubernetes_ns is None
+    assert load(file({"neuron_k8s_info": None})).kubernetes_ns is None
+    assert load(file({"period": "1s", "neuron_k8s_info": {}})).kubernetes_ns == SECOND
+    config = load(file({"neuron_runtimes": [], "system_metrics": [], "neuron_k8s_info": {"period": "3s", "x": 1}}))
+    assert (config.kubernetes_ns, config.periods_ns) == (3 * SECOND, [3 * SECOND])
+    assert config.unknown == ("neuron_k8s_info.x",)
+
+
 def test_unknown_keys_are_told_with_their_place(file):
     config = load(file({"perod": "1s", "neuron_runtimes": [{"address": "unix:/x", "metrics": []}]}))
     assert config.unknown == ("perod", "neuron_runtimes[0].address")
@@ -128,6 +138,8 @@ def test_unknown_keys_are_told_with_their_place(file):
         ({"system_metrics": [{"type": []}]}, "system_metrics[0].type: an array is none of"),
         ({"system_metrics": [{"type": "memory_info", "period": "1d"}]}, "system_metrics[0].period: '1d'"),
         ({"system_metrics": [None]}, "system_metrics[0]: null"),
+        ({"neuron_k8s_info": True}, "neuron_k8s_info: true or false"),
+        ({"neuron_k8s_info": {"period": "x"}}, "neuron_k8s_info.period: 'x'"),
     ],
 )
 def test_a_bad_file_names_the_place(file, value, place):

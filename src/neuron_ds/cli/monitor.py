@@ -13,12 +13,15 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
 import click
 
-from neuron_ds.cli.base import NEGATIVE, OK, Failure, Finite, tell
+from neuron_ds.cli.base import NEGATIVE, OK, STDOUT, UNUSABLE, Failure, Finite, tell
+from neuron_ds.cli.pods import names_of_pods
+from neuron_ds.cli.replay import replayed
 
 if TYPE_CHECKING:
     from neuron_ds.monitor import Config
@@ -61,11 +64,22 @@ class Outlet:
         while view:
             events = writable.poll(100)
             if events:
-                view = view[os.write(self._fd, view[: select.PIPE_BUF]) :]
+                view = view[self._put(view[: select.PIPE_BUF]) :]
             elif self.stopped:
                 deadline_s = deadline_s or time.monotonic() + GRACE_S
                 if time.monotonic() > deadline_s:
                     return
+
+    def _put(self, piece: memoryview) -> int:
+        """How much of it was taken; what standard output can't take is an error with its name."""
+        try:
+            return os.write(self._fd, piece)
+        except BlockingIOError:  # another writer was faster
+            return 0
+        except BrokenPipeError:
+            raise
+        except OSError as e:
+            raise OSError(e.errno, e.strerror, STDOUT) from None
 
     def _gone(self, events: list[tuple[int, int]]) -> bool:
         return any(fd == self._fd and event & (select.POLLERR | select.POLLHUP) for fd, event in events)
@@ -76,12 +90,13 @@ class Outlet:
 
 @contextmanager
 def outlet() -> Iterator[Outlet]:
-    """Standard output until a signal asks for the end."""
+    """Standard output until a signal asks for the end; those that we were started to ignore (nohup) stay ignored."""
     if sys.stdout is None:
         raise Failure("there is no standard output to write to")
     sys.stdout.flush()
     out = Outlet(sys.stdout.fileno())
-    before = {number: signal.signal(number, out.stop) for number in STOP_SIGNALS}
+    heeded = [number for number in STOP_SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, out.stop) for number in heeded}
     try:
         yield out
     finally:
@@ -105,6 +120,12 @@ def outlet() -> Iterator[Outlet]:
     help="How often latencies are looked at for the percentiles; 0 for never.",
 )
 @click.option("--no-imds", is_flag=True, help="Never ask the instance metadata service.")
+@click.option(
+    "--pod-resources",
+    metavar="PATH",
+    help="Kubelet's socket, which tells neuron_k8s_info the names of pods; 'none' asks nobody.  "
+    "[default: where kubelet has it]",
+)
 @click.option("--without-device", is_flag=True, help="Also where there is no device yet.")
 @click.option(
     "--verbose",
@@ -115,6 +136,7 @@ def outlet() -> Iterator[Outlet]:
     metavar="LEVEL",
     help="Talk on standard error, 0 to 4.  [default: 0; 1 without a level]",
 )
+@replayed()
 def monitor(
     config_file: str | None,
     period: str | None,
@@ -124,13 +146,14 @@ def monitor(
     pretty: bool,
     sample_hz: float,
     no_imds: bool,
+    pod_resources: str | None,
     without_device: bool,
     verbose: int,
 ) -> int:
     """Report what all runtimes do as neuron-monitor does: a line of JSON per period, the first within two seconds.
 
     Ends with SIGTERM or Ctrl-C, after --count, and when nobody reads any more. Exit 0 when ended as asked; 1 for a
-    configuration that can't be used, and without a device.
+    configuration that can't be used, and without a device; 2 where devices can't be looked for.
     """
     if once and count is not None:
         raise Failure("--once and --count both say how many; use one of them")
@@ -146,17 +169,21 @@ def monitor(
 
     with (
         outlet() as out,
+        names_of_pods(pod_resources, config.kubernetes_ns is not None, partial(talk, 1)) as pods,
         Monitor(
             config,
             sample_hz=sample_hz,
             models=not no_loaded_models,
             instance=InstanceInfo(ask=not no_imds),
             tell=talk,
+            pods=pods,
         ) as stream,
     ):
         sample = stream.begin()
         if not sample.devices and not without_device:
-            return tell(sample.error or "no Neuron device; neuron-ds doctor tells more", NEGATIVE)
+            if sample.error:
+                return tell(sample.error, UNUSABLE)
+            return tell("no Neuron device; neuron-ds doctor tells more", NEGATIVE)
         for line in islice(stream.lines(out.wait, pretty=pretty), 1 if once else count):
             out.write(line)
     return OK

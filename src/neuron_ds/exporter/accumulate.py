@@ -15,7 +15,7 @@ from neuron_ds.collect import Key, ProcessSample, Sample
 from neuron_ds.driver import DeviceProperties, Owner
 from neuron_ds.exporter.families import CORE_MEMORY, ERROR_TYPES, STATUS_TYPES
 from neuron_ds.exporter.text import clean
-from neuron_ds.rates import grown, utilization
+from neuron_ds.rates import came_after, grown, utilization
 from neuron_ds.snapshot import RECORD_PROCESS_INFO, RECORD_PROCESS_INFO_EXT, RecordState, Snapshot
 
 #: Tag, and whatever else was chosen to tell runtimes apart.
@@ -58,8 +58,10 @@ class Followed:
         "words",
     )
 
-    def __init__(self, owner: Owner, properties: DeviceProperties | None, words: Words, since_ns: int) -> None:
-        """``words``: what growth is counted from. ``since_ns``: the beginning of its first window."""
+    def __init__(
+        self, owner: Owner, properties: DeviceProperties | None, words: Words, since: Words, since_ns: int
+    ) -> None:
+        """``words``: what growth is counted from. ``since``, ``since_ns``: the beginning of its first window."""
         self.owner = owner
         self.cores = len(words)
         self.logical_config = (properties.logical_config if properties else None) or 1
@@ -70,7 +72,7 @@ class Followed:
         self.readable = True
         self.counted = [0] * len(_COUNTED)
         self._time_ns = self._from_ns = since_ns
-        self._from_us = tuple(core[_TIME_IN_USE] for core in words)
+        self._from_us = tuple(core[_TIME_IN_USE] for core in since)
         self._shares: tuple[float, ...] | None = None
         self._pending: list[int] = []
         self._latencies: Sequence[int] | None = None
@@ -127,10 +129,11 @@ class Followed:
 class Runtime:
     """All processes of one tag, and what they counted since it appeared; those that left included."""
 
-    __slots__ = ("counted", "key", "members")
+    __slots__ = ("counted", "key", "members", "since_ns")
 
-    def __init__(self, key: RuntimeKey) -> None:
-        self.key = key
+    def __init__(self, key: RuntimeKey, since_ns: int) -> None:
+        """``since_ns``: when it wasn't there yet; what it counted, it counted since."""
+        self.key, self.since_ns = key, since_ns
         self.counted = [0] * len(_COUNTED)
         self.members: dict[Key, Followed] = {}
 
@@ -150,10 +153,11 @@ class Accumulator:
     """Everything that is kept between looks."""
 
     def __init__(self, choose: Callable[[Owner], tuple[str, ...]] = lambda owner: ()) -> None:
-        """``choose`` gives what tells runtimes apart beside the tag; it is asked once per process."""
+        """``choose`` gives what tells runtimes apart beside the tag; it may come to know more of a process."""
         self._choose = choose
-        self._chosen: dict[Key, tuple[str, ...]] = {}
         self._unread: set[Key] = set()
+        self._looked_at: set[int] = set()  # devices, in the last look
+        self._first_ns: int | None = None
         self._last_ns: int | None = None
         self._from_ns = 0
         self.followed: dict[Key, Followed] = {}
@@ -171,7 +175,7 @@ class Accumulator:
             if key not in present and (not blind or _gone(followed.owner)):
                 self._leave(key)
         for device in sample.devices:
-            self.slab_errors.setdefault(device.device, 0)
+            self.slab_errors[device.device] = self.slab_errors.get(device.device, 0) + bool(device.error)
             for state in _SHOWN_STATES:
                 self.record_reads.setdefault((device.device, state), 0)
         for key, (process, properties) in present.items():
@@ -180,10 +184,9 @@ class Accumulator:
             else:
                 self._read(key, process, process.snapshot, properties, sample.time_ns)
         self._unread &= present.keys()
-        for key in self._chosen.keys() - present.keys() - self.followed.keys():
-            del self._chosen[key]
-        if self._last_ns is None:
-            self._from_ns = sample.time_ns
+        self._looked_at = {d.device for d in sample.devices if d.properties or not d.error}
+        if self._first_ns is None:
+            self._first_ns = self._from_ns = sample.time_ns
         self._last_ns = sample.time_ns
 
     def end_window(self) -> float:
@@ -215,13 +218,15 @@ class Accumulator:
         words = tuple(snapshot.nc_counters(core) for core in range(cores))
         followed = self.followed.get(key)
         if followed is None:
-            nothing_before = self._last_ns is None or key in self._unread
             zeros = ((0,) * layout.NC_COUNTERS,) * cores
-            since_ns = (snapshot.time_ns or now_ns) if nothing_before else self._from_ns
-            followed = Followed(process.owner, properties, words if nothing_before else zeros, since_ns)
+            since, since_ns = words, snapshot.time_ns or now_ns
+            if self._came_after(self._from_ns, process, now_ns):
+                since, since_ns = zeros, self._from_ns
+            before = zeros if self._came_after(self._first_ns, process, now_ns) else words
+            followed = Followed(process.owner, properties, before, since, since_ns)
             self.followed[key] = followed
             self._unread.discard(key)
-        runtime = self._runtime_of(key, followed, snapshot)
+        runtime = self._runtime_of(key, followed, snapshot, now_ns if self._last_ns is None else self._last_ns)
         growth = followed.read(words, snapshot, process.latencies.total_us, now_ns)
         runtime.counted = [a + b for a, b in zip(runtime.counted, growth, strict=True)]
         self.latencies_dropped += process.latencies.dropped
@@ -229,19 +234,26 @@ class Accumulator:
         for state in _SHOWN_STATES:
             self.record_reads[process.owner.device, state] += states.count(state)
 
-    def _runtime_of(self, key: Key, followed: Followed, snapshot: Snapshot) -> Runtime:
+    def _came_after(self, since_ns: int | None, process: ProcessSample, now_ns: int) -> bool:
+        """Whether a process that is read for the first time came after a moment, rather than out of hiding."""
+        if self._first_ns is None or since_ns is None:
+            return False
+        owner = process.owner
+        seen = owner.device in self._looked_at and process.key not in self._unread
+        return came_after(owner, since_ns, now_ns, seen=seen)
+
+    def _runtime_of(self, key: Key, followed: Followed, snapshot: Snapshot, since_ns: int) -> Runtime:
         """The runtime a process belongs to now; one that changes its tag takes along what it counted."""
         states = snapshot.state(RECORD_PROCESS_INFO), snapshot.state(RECORD_PROCESS_INFO_EXT)
         if followed.labels and RecordState.TORN in states:
             return self.runtimes[followed.labels]  # its tag can't be read: what it was called before stands
-        if key not in self._chosen:
-            self._chosen[key] = tuple(clean(text) for text in self._choose(followed.owner))
-        labels = (clean(snapshot.tag or str(followed.owner.pid)), *self._chosen[key])
+        chosen = map(clean, self._choose(followed.owner))
+        labels = (clean(snapshot.tag or str(followed.owner.pid)), *chosen)
         followed.versions = _versions(snapshot)
         if labels != followed.labels:
             self._drop(key, followed.labels)
             followed.labels = labels
-            runtime = self.runtimes.setdefault(labels, Runtime(labels))
+            runtime = self.runtimes.setdefault(labels, Runtime(labels, since_ns))
             runtime.members[key] = followed
             runtime.counted = [a + b for a, b in zip(runtime.counted, followed.counted, strict=True)]
         return self.runtimes[labels]

@@ -17,8 +17,14 @@ _SUFFIX = {GAUGE: "", COUNTER: "_total", INFO: "_info"}
 
 #: What every series carries, whatever its family.
 INSTANCE_LABELS = ("instance_name", "instance_id", "instance_type", "availability_zone", "region", "subnet_id")
-#: What may be told of a process beside its tag: the name of the choice, the label it adds.
-CHOICES = {"pod": "pod_uid", "container": "container_id", "user": "user", "command": "command"}
+#: What may be told of a process beside its tag: the name of the choice, the labels it adds. The names of pods stand
+#: under the labels that kube-state-metrics and cAdvisor have for them.
+CHOICES: dict[str, tuple[str, ...]] = {
+    "pod": ("pod_uid", "namespace", "pod", "container"),
+    "container": ("container_id",),
+    "user": ("user",),
+    "command": ("command",),
+}
 
 STATUS_TYPES = {
     "completed": layout.NC_BY_NAME["infer_completed"].index,
@@ -199,7 +205,10 @@ RECORD_READS = Family(
     (*_DEVICE, "state"),
 )
 SLAB_ERRORS = Family(
-    "neuron_ds_slab_read_errors", COUNTER, "reads of a living process's slab that failed as a whole", _DEVICE
+    "neuron_ds_slab_read_errors",
+    COUNTER,
+    "reads of a living process's slab, or of the device, that failed as a whole",
+    _DEVICE,
 )
 UNDERFLOWS = Family(
     "neuron_ds_memory_underflows",

@@ -64,6 +64,8 @@ class Report:
         self._cores = [
             d.device * self._cores_per_device + i for d in sample.devices for i in range(self._cores_per_device)
         ]
+        #: When each runtime began to count, on the monotonic clock.
+        self.since_ns = {key: runtime.since_ns for key, runtime in state.runtimes.items()}
         self._runtimes(state, facts)
         self._system(facts)
         self._hardware(sample)

@@ -14,14 +14,16 @@ from typing import Self
 
 from neuron_ds.collect import Collector, LatencySampler, Sample
 from neuron_ds.driver import Driver, Owner, get_driver
+from neuron_ds.driver.clock import clock_of
 from neuron_ds.errors import BadValue, Closed
 from neuron_ds.exporter.accumulate import Accumulator
 from neuron_ds.exporter.families import CHOICES, INSTANCE_LABELS
-from neuron_ds.exporter.identity import Identity, identify
 from neuron_ds.exporter.report import Facts, Report, Window
-from neuron_ds.exporter.text import Labels, clean
+from neuron_ds.exporter.text import Labels
 from neuron_ds.host import ECC, HostCollector, HostSample, ProcessUse
+from neuron_ds.identity import Identities
 from neuron_ds.instance import InstanceInfo
+from neuron_ds.kubernetes import PodResources
 from neuron_ds.rates import grown
 
 WINDOW_S = 5.0
@@ -46,8 +48,10 @@ class Watch:
         per_process: bool = False,
         choices: Sequence[str] = (),
         instance: InstanceInfo | None = None,
+        pods: PodResources | None = None,
     ) -> None:
-        """``sample_hz``: how often latencies are looked at, 0 for never. ``choices``: keys of CHOICES.
+        """``sample_hz``: how often latencies are looked at, 0 for never. ``choices``: keys of CHOICES. ``pods``: where
+        names of pods come from; whoever made it closes it.
 
         Raises BadValue (EINVAL) for a choice or a number that can't be.
         """
@@ -57,9 +61,11 @@ class Watch:
         if not 0.1 <= window_s <= 3600 or not 0 <= sample_hz <= 1000:
             raise BadValue(f"a window of {window_s} s at {sample_hz} Hz: give 0.1 to 3600 s and 0 to 1000 Hz")
         self.window_s, self.per_process = window_s, per_process
-        self.choices = tuple(CHOICES[choice] for choice in dict.fromkeys(choices))
+        self.choices = tuple(label for choice in dict.fromkeys(choices) for label in CHOICES[choice])
+        self._identities = Identities(pods) if self.choices else None
         self._lock = threading.Lock()
         self._driver = driver or get_driver()
+        self._clock = clock_of(self._driver)
         self._collector = Collector(self._driver)
         self._host = HostCollector(self._driver)
         self._state = Accumulator(self._choose)
@@ -75,6 +81,7 @@ class Watch:
         self.errors: tuple[str, ...] = ()  #: what was in its way
         self._sampler = LatencySampler(self._collector, sample_hz) if sample_hz else None
         self._window: Window | None = None
+        self.begun_ns = self._clock.now_ns()  #: what the exporter itself counts, it counts since
         self._begun = self._last_host = self._look_at_host(self._look())
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="neuron-ds-window", daemon=True)
@@ -92,7 +99,7 @@ class Watch:
             shared = self._instance_labels()
             if shared != self._labels.shared:
                 self._labels = Labels(shared)
-            now_ns = time.monotonic_ns()
+            now_ns = self._clock.now_ns()
             facts = Facts(
                 sample,
                 window,
@@ -124,7 +131,7 @@ class Watch:
         if not self._thread.is_alive():
             return "the window thread has ended"
         end_ns = self._window.end_ns if self._window else self._begun.time_ns
-        late_s = (time.monotonic_ns() - end_ns) / 1e9
+        late_s = (self._clock.now_ns() - end_ns) / 1e9
         if late_s > STUCK_WINDOWS * self.window_s + 1:
             return f"no window has ended for {late_s:.0f} s"
         return ""
@@ -156,14 +163,17 @@ class Watch:
     # --- Looks
 
     def _run(self) -> None:
-        due = time.monotonic() + self.window_s
-        while not self._stop.wait(max(0.0, due - time.monotonic())):
+        length_ns = round(self.window_s * 1e9)
+        due_ns = self._clock.now_ns() + length_ns
+        while not self._stop.wait(max(0, self._clock.real_ns(due_ns) - time.monotonic_ns()) / 1e9):
             self.end_window()
-            due = max(due + self.window_s, time.monotonic())  # windows that were missed are not made up for
+            due_ns = max(due_ns + length_ns, self._clock.now_ns())  # windows that were missed are not made up for
 
     def _look(self) -> Sample:
         begun_ns = time.monotonic_ns()
         sample = self._collector.collect()
+        if self._identities:
+            self._identities.look(sample)
         self._state.look(sample)
         self._looks += 1
         self._look_s = (time.monotonic_ns() - begun_ns) / 1e9
@@ -207,14 +217,14 @@ class Watch:
     # --- Labels
 
     def _choose(self, owner: Owner) -> tuple[str, ...]:
-        if not self.choices:
+        if not self._identities:
             return ()
-        identity = Identity() if owner.foreign else identify(owner.pid)
+        identity = self._identities.of(owner)
         return tuple(getattr(identity, name) for name in self.choices)
 
     def _instance_labels(self) -> dict[str, str]:
         known = self._instance.group()
-        return {name: clean(known.get(_NAMES.get(name, name), "")) for name in INSTANCE_LABELS}
+        return {name: known.get(_NAMES.get(name, name), "") for name in INSTANCE_LABELS}
 
 
 def _rss_of(host: HostSample) -> dict[int, int]:

@@ -14,12 +14,16 @@ import msgspec
 
 from neuron_ds.collect import Collector, Key, LatencySampler, Sample
 from neuron_ds.driver import Driver, get_driver
+from neuron_ds.driver.clock import clock_of
 from neuron_ds.host import HostCollector, HostSample, ProcessUse
+from neuron_ds.identity import Identities
 from neuron_ds.instance import InstanceInfo
+from neuron_ds.kubernetes import PodResources
 from neuron_ds.monitor import runtimes as r
 from neuron_ds.monitor.config import Config
 from neuron_ds.monitor.hardware import hardware_info
 from neuron_ds.monitor.numbering import Numbering, numbering
+from neuron_ds.monitor.pods import kubernetes_info
 from neuron_ds.monitor.system import SYSTEM, process_vcpu_usage
 from neuron_ds.rates import deltas, elapsed_s
 
@@ -77,14 +81,20 @@ class Monitor:
         models: bool = True,
         instance: InstanceInfo | None = None,
         tell: Tell | None = None,
+        pods: PodResources | None = None,
     ) -> None:
-        """sample_hz: how often latencies are looked at, 0 for never. models: whether ``loaded_models`` is there."""
+        """sample_hz: how often latencies are looked at, 0 for never. models: whether ``loaded_models`` is there.
+
+        pods: where names of pods come from if the configuration wants them; whoever made it closes it.
+        """
         driver = driver or get_driver()
         self._config, self._models = config, models
         self._instance = instance or InstanceInfo(ask=False)
         self._tell = tell or (lambda level, text: None)
+        self._clock = clock_of(driver)
         self._collector = Collector(driver, totals=False)
         self._host = HostCollector(driver)
+        self._pods, self._identities = pods, Identities(pods) if config.kubernetes_ns else None
         self._sampler: LatencySampler | None = None
         if sample_hz and config.wants_latencies:
             self._sampler = LatencySampler(self._collector, sample_hz)
@@ -97,12 +107,14 @@ class Monitor:
         sample = self._collector.collect()
         pids = [p.owner.pid for p in sample.processes if p.owner.alive is not False and not p.owner.foreign]
         devices = [d.device for d in sample.devices]
+        if self._identities:
+            self._identities.look(sample)
         return sample, self._host.collect(pids, devices)
 
     def begin(self) -> Sample:
         """The first look, with which the first report compares."""
         sample, host = self._look()
-        now_ns = time.monotonic_ns()
+        now_ns = self._clock.now_ns()
         periods = self._config.periods_ns
         first_ns = now_ns + min(periods[0], FIRST_NS)
         self._paces = [_Pace(period_ns, sample, host, first_ns) for period_ns in periods]
@@ -110,14 +122,14 @@ class Monitor:
 
     @property
     def due_ns(self) -> int:
-        """When the next report is due, on CLOCK_MONOTONIC."""
+        """When the next report is due, on the driver's clock."""
         return min(pace.due_ns for pace in self._paces)
 
     def reports(self, wait: Wait) -> Iterator[Report]:
-        """Reports as they become due, until ``wait`` says to end."""
+        """Reports as they become due, until ``wait`` says to end, or a recording is over."""
         if not self._paces:
             self.begin()
-        while wait(self.due_ns):
+        while not self._clock.over and wait(self._clock.real_ns(self.due_ns)):
             yield self.report()
 
     def lines(self, wait: Wait, *, pretty: bool = False) -> Iterator[bytes]:
@@ -131,7 +143,7 @@ class Monitor:
 
     def report(self) -> Report:
         """Look now, and report the groups that are due."""
-        began_ns = time.monotonic_ns()
+        began_ns, begun_ns = self._clock.now_ns(), time.monotonic_ns()
         due = {pace.period_ns: pace for pace in self._paces if pace.due_ns <= began_ns}
         sample, host = self._look()
         for pace in self._paces:
@@ -147,9 +159,16 @@ class Monitor:
             "instance_info": self._instance.group(),
             "neuron_hardware_info": hardware_info(sample, numbers),
         }
+        if self._identities and (wanted := due.get(self._config.kubernetes_ns or 0)):
+            report["neuron_k8s_info"] = kubernetes_info(
+                sample.processes,
+                self._identities,
+                elapsed_s(wanted.sample, sample),
+                self._pods.error if self._pods else "",
+            )
         for pace in due.values():
             pace.start_anew(sample, host, began_ns)
-        self._tell(2, f"looked and reported in {(time.monotonic_ns() - began_ns) / 1e6:.1f} ms")
+        self._tell(2, f"looked and reported in {(time.monotonic_ns() - begun_ns) / 1e6:.1f} ms")
         return report
 
     def _runtimes(self, due: Mapping[int, _Pace], sample: Sample, host: HostSample, numbers: Numbering) -> list[Report]:
