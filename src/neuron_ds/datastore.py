@@ -17,6 +17,7 @@ from weakref import WeakKeyDictionary
 from neuron_ds import _core, layout
 from neuron_ds._core import Counter
 from neuron_ds.driver import DeviceProperties, Driver, Lease, get_driver
+from neuron_ds.driver.clock import REAL_TIME, clock_of
 from neuron_ds.driver.steps import step
 from neuron_ds.errors import BadIndex, BadValue, ModelsFull, NeuronDSError, ProducerGone, TornRecord
 from neuron_ds.records import ModelNode, ProcessInfo, ProcessInfoExt, Version
@@ -138,6 +139,7 @@ class _Datastore:
         self._driver, self._lease = driver, lease
         self._origin = Origin(lease.device, lease.pid, lease.slot, lease.generation)
         self._mapping, self._copy = lease.mapping, lease.mapping.snapshot
+        self._moment_ns = None if (clock := clock_of(driver)) is REAL_TIME else clock.moment_ns
         self._cores: dict[int, CoreCounters] = {}
         self.nd = DeviceCounters(lease.mapping)
 
@@ -193,6 +195,8 @@ class _Datastore:
         raw, time_ns, states, stale = self._copy(verify)
         if not raw.startswith(_HEADER) and (error := self._header_error(int.from_bytes(raw[:8], "little"))) is not None:
             raise error
+        if self._moment_ns is not None:
+            time_ns = self._moment_ns() or time_ns
         return Snapshot(raw, self._origin, time_ns, states, stale)
 
     def _header_error(self, header: int) -> NeuronDSError | None:
@@ -510,6 +514,16 @@ class ArenaPool:
         self._arenas.append(arena)
 
 
+_Shot = int | tuple[int, bytes | None, dict[int, bytes] | None] | Exception
+
+
+def _at(result: _Shot, time_ns: int) -> _Shot:
+    """What a pass gave of a slab, with the time of what it showed instead of the time of the pass."""
+    if isinstance(result, tuple):
+        return time_ns, *result[1:]
+    return time_ns if isinstance(result, int) else result
+
+
 def snapshot_all(
     readers: Sequence[_Datastore], pool: ArenaPool, *, verify: bool = True
 ) -> list[Snapshot | NeuronDSError]:
@@ -522,6 +536,8 @@ def snapshot_all(
     view, size = memoryview(arena), layout.REQUIRED_SIZE
     pool.put(arena)
     out: list[Snapshot | NeuronDSError] = []
+    if readers and (moment := readers[0]._moment_ns) is not None and (now_ns := moment()) is not None:
+        results = [_at(result, now_ns) for result in results]
     for reader, result, at in zip(readers, results, range(0, len(readers) * size, size), strict=True):
         if isinstance(result, int):  # a mere copy, and the core has seen that its header is good
             out.append(Snapshot(view[at : at + size], reader._origin, result))

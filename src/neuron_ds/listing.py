@@ -119,10 +119,17 @@ def _device(device: int, driver: Driver) -> DeviceListing:
         return DeviceListing(device, properties, [], f"device {device}: {e.strerror}")
 
 
+def _command(owner: Owner) -> str | None:
+    """As the driver tells it, else as /proc does."""
+    if owner.who is not None:
+        return owner.who.command or None
+    return None if owner.foreign else command_line(owner.pid)
+
+
 def _process(owner: Owner, driver: Driver) -> Process:
     if owner.alive is False:
         return Process(owner, None, None, None, "its producer died; the next publish recovers the slot")
-    command = None if owner.foreign else command_line(owner.pid)
+    command = _command(owner)
     if owner.state == "attached":
         return Process(owner, None, None, command, "")
     try:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
-from neuron_ds.driver.base import DeviceProperties, Driver, Lease, Owner
+from neuron_ds.driver.base import DeviceProperties, Driver, Lease, Owner, Who
 from neuron_ds.errors import NoDriver
 
-__all__ = ["DeviceProperties", "Driver", "Lease", "Owner", "get_driver"]
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+__all__ = ["DeviceProperties", "Driver", "Lease", "Owner", "Who", "driver_names", "get_driver", "use_driver"]
 
 _cache: dict[str, Driver] = {}
+_in_use: Driver | None = None
 
 
 def get_driver(name: str | None = None) -> Driver:
@@ -19,11 +24,30 @@ def get_driver(name: str | None = None) -> Driver:
     an error then, never a reason to look elsewhere. Other names are looked up in the entry-point group
     ``neuron_ds.drivers``. Raises NoDriver (ENODEV).
     """
+    if name is None and _in_use is not None:
+        return _in_use
     name = name or os.environ.get("NEURON_DS_DRIVER") or "auto"
     key = name if name != "auto" else f"auto:{os.environ.get('NEURON_DS_DEV', '')}"
     if key not in _cache:
         _cache[key] = _load(name)
     return _cache[key]
+
+
+def driver_names() -> list[str]:
+    """The drivers that ``get_driver`` finds by name, usable or not."""
+    return sorted({"kernel", "software", *_others()})
+
+
+def _others() -> dict[str, EntryPoint]:
+    from importlib.metadata import entry_points
+
+    return {e.name: e for e in entry_points(group="neuron_ds.drivers")}
+
+
+def use_driver(driver: Driver | None) -> None:
+    """Let ``get_driver`` give this one where none is named, whatever the environment says; None ends that."""
+    global _in_use
+    _in_use = driver
 
 
 def _load(name: str) -> Driver:
@@ -37,9 +61,7 @@ def _load(name: str) -> Driver:
         from neuron_ds.driver.software import SoftwareDriver
 
         return _cache.setdefault("software", SoftwareDriver())
-    from importlib.metadata import entry_points
-
-    found = {e.name: e for e in entry_points(group="neuron_ds.drivers")}
+    found = _others()
     if name not in found:
         raise NoDriver(f"no driver is called {name!r}; there are {', '.join(sorted(found)) or 'none'}")
     driver: Driver = found[name].load()()

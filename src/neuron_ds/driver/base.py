@@ -38,13 +38,23 @@ class DeviceProperties:
 
 
 @dataclass(frozen=True, slots=True)
+class Who:
+    """Who a process is, beside its pid; "" where it is not known."""
+
+    command: str = ""
+    user: str = ""
+    container_id: str = ""
+    pod_uid: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Owner:
     """A taken slot of a device.
 
     slot: None where the driver does not tell. alive: whether its producer still lives; None where the driver cannot
     tell. pid: in its owner's pid namespace. foreign: that namespace is not ours, so the pid means nothing here.
     age_s: seconds since it was acquired. state: "owned", "closing" (a release in progress, or cut short), or
-    "attached" (has the device open, owns no slab).
+    "attached" (has the device open, owns no slab). who: where the driver knows what /proc of this host can't tell.
     """
 
     device: int
@@ -56,6 +66,7 @@ class Owner:
     generation: int | None = None
     age_s: float | None = None
     path: str | None = None
+    who: Who | None = None
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)

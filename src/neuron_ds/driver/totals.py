@@ -33,6 +33,11 @@ class DeviceTotals:
         """From the words as the core keeps them (docs/driver.md, "Totals")."""
         return cls(device, memoryview(data).cast("Q"))
 
+    @property
+    def words(self) -> tuple[int, ...]:
+        """As the core keeps them; see csrc/nds_core.h."""
+        return self._words
+
     def nc(self, core: int, counter: int) -> int:
         """A counter of a physical core: total for a counter, sum of the living for a gauge, else 0."""
         layout.nc_index(core, counter)

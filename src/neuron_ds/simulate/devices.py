@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 
-from neuron_ds.driver import DeviceProperties, get_driver
+from neuron_ds.driver import DeviceProperties, driver_names, get_driver
 from neuron_ds.driver.directory import DEFAULT_TYPE, PRESETS, device_name
 from neuron_ds.driver.software import SoftwareDriver
 from neuron_ds.errors import BadIndex, BadValue, NoDriver
@@ -27,10 +27,9 @@ def driver_name(asked: str | None, environ: Mapping[str, str] | os._Environ[str]
         return asked
     named = environ.get(DRIVER_VARIABLE) or "auto"
     if named not in ("auto", SOFTWARE):
-        try:
-            get_driver(named)
-        except NoDriver as e:
-            raise NoDriver(f"{DRIVER_VARIABLE} names one that doesn't exist: {e.message}; unset the variable") from None
+        if named not in (known := driver_names()):
+            missing = f"no driver is called {named!r}; there are {', '.join(known)}"
+            raise NoDriver(f"{DRIVER_VARIABLE} names one that doesn't exist: {missing}; unset the variable")
         raise NoDriver(
             f"{DRIVER_VARIABLE} names the driver {named!r}, and simulated numbers belong to the software driver; "
             f"unset the variable, or ask for that driver by name if you mean it"
