@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "nds_core.h"
+#include "nds_delta.h"
 
 static uint64_t seed, state_of_rng;
 
@@ -191,6 +192,47 @@ static void look(unsigned char *blob, unsigned char *later, unsigned char *copy,
     nds_totals_add(totals, blob, below(2));
 }
 
+/* From one blob to another as changes, there and back; and what becomes of the bytes when some are spoiled. */
+static void tape(const unsigned char *blob, const unsigned char *later, uint64_t *played, unsigned char *out)
+{
+    static struct nds_taped taped;
+    nds_tape_begin(&taped);
+    memset(played, 0, NDS_REQUIRED_SIZE);
+    for (unsigned turn = 0; turn < 2; turn++) {
+        const unsigned char *now = turn ? later : blob;
+        size_t size = nds_tape_look(&taped, now, 1, out), at = 1, torn = 0;
+        CHECK(size <= NDS_BLOCK_MOST);
+        if (size) {
+            if (out[0] & 1)
+                at += 1 + 2 * (size_t)out[1];
+            CHECK(nds_changes_apply((nds_word *)played, NDS_REQUIRED_SIZE / 8, out, size, &at, false) && at == size);
+        }
+        CHECK(memcmp(played, now, NDS_REQUIRED_SIZE) == 0);
+        for (unsigned r = 0; r < NDS_RECORDS; r++) {
+            uint8_t wanted = first_sight(now, r);
+            CHECK(taped.state[r] == wanted || (wanted == NDS_TORN && taped.state[r] == NDS_STALE && turn));
+            torn += wanted == NDS_TORN;
+        }
+        CHECK(taped.torn == torn);
+    }
+    size_t size = nds_tape_whole(&taped, 1, out), at = 2 + 2 * (size_t)out[1];
+    if (!size)
+        return;
+    noise((unsigned char *)played, NDS_REQUIRED_SIZE);
+    CHECK(nds_changes_apply((nds_word *)played, NDS_REQUIRED_SIZE / 8, out, size, &at, true) && at == size);
+    CHECK(memcmp(played, later, NDS_REQUIRED_SIZE) == 0);
+    for (unsigned i = 0; i < 8; i++)
+        out[below((unsigned)size)] = (unsigned char)next();
+    unsigned char *exact = malloc(size);
+    if (!exact)
+        exit(2);
+    memcpy(exact, out, size);
+    at = below((unsigned)size);
+    nds_changes_apply((nds_word *)played, NDS_REQUIRED_SIZE / 8, exact, size, &at, below(2));
+    CHECK(at <= size);
+    free(exact);
+}
+
 int main(int argc, char **argv)
 {
     unsigned long long blobs = argc > 1 ? strtoull(argv[1], NULL, 0) : 3000;
@@ -199,7 +241,8 @@ int main(int argc, char **argv)
     unsigned char *blob = aligned_alloc(64, NDS_REQUIRED_SIZE), *later = aligned_alloc(64, NDS_REQUIRED_SIZE);
     unsigned char *copy = aligned_alloc(64, NDS_REQUIRED_SIZE);
     struct nds_last_good *last = calloc(1, sizeof *last);
-    if (!blob || !later || !copy || !last)
+    unsigned char *out = malloc(NDS_BLOCK_MOST);
+    if (!blob || !later || !copy || !last || !out)
         return 2;
     for (unsigned long long i = 0; i < blobs; i++, seed++) {
         state_of_rng = seed;
@@ -208,8 +251,9 @@ int main(int argc, char **argv)
         make_blob(later);
         look(blob, later, copy, last);
         look(later, blob, copy, last); /* now with a memory of the first */
+        tape(blob, later, (uint64_t *)copy, out);
     }
     printf("fuzz_core: %llu blobs, no fault\n", blobs);
-    free(last), free(copy), free(later), free(blob);
+    free(out), free(last), free(copy), free(later), free(blob);
     return 0;
 }

@@ -62,6 +62,7 @@ int add_counter_types(PyObject *module);
 int add_lock_types(PyObject *module);
 int add_snapshot_types(PyObject *module);
 int add_sampler_types(PyObject *module);
+int add_tape_types(PyObject *module);
 int add_table_lock_types(PyObject *module);
 extern PyMethodDef bench_methods[];
 extern PyMethodDef mapping_functions[];
@@ -69,6 +70,7 @@ extern PyMethodDef lock_functions[];
 extern PyMethodDef snapshot_functions[];
 extern PyMethodDef kernel_functions[];
 extern PyMethodDef sampler_functions[];
+extern PyMethodDef tape_functions[];
 extern PyMethodDef table_lock_functions[];
 
 /* A new exception object of neuron_ds.errors, or NULL with another exception set. */

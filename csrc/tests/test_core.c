@@ -1,9 +1,10 @@
 /* Tests of the C core, for the address and undefined-behaviour sanitizers: words and records here, mappings and lock
- * files in lifetimes.h. One thread except where a retry needs a second; test_races.c is for many. */
+ * files in lifetimes.h, changed words in changes.h. One thread except where a retry needs a second; test_races.c is for many. */
 #include <pthread.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "changes.h"
 #include "check.h"
 #include "lifetimes.h"
 
@@ -58,6 +59,22 @@ static void test_copy_and_zero(void)
             CHECK(to[i] == 0);
         CHECK(to[0] == UINT64_C(0xeeeeeeeeeeeeeeee) && to[n + 1] == UINT64_C(0xeeeeeeeeeeeeeeee));
     }
+}
+
+/* Every length that leaves a rest behind the lines, from a source in every place of a line. */
+static void test_copy_past_caches(void)
+{
+    enum { WORDS = 70 };
+    _Alignas(64) uint64_t from[WORDS + 8], to[WORDS + 2];
+    for (size_t i = 0; i < WORDS + 8; i++)
+        from[i] = UINT64_C(0x0101010101010101) * (i + 1);
+    for (size_t n = 0; n <= WORDS; n++)
+        for (size_t at = 0; at < 8; at++) {
+            memset(to, 0xee, sizeof to);
+            nds_copy_out_past_cache(to, from + at, n * 8);
+            CHECK(memcmp(to, from + at, n * 8) == 0);
+            CHECK(to[n] == UINT64_C(0xeeeeeeeeeeeeeeee) && to[n + 1] == UINT64_C(0xeeeeeeeeeeeeeeee));
+        }
 }
 
 static void test_addresses(void)
@@ -471,6 +488,7 @@ int main(void)
 {
     test_word_operations();
     test_copy_and_zero();
+    test_copy_past_caches();
     test_addresses();
     test_add_many();
     test_execution_ended();
@@ -484,6 +502,7 @@ int main(void)
     test_reading_one_record();
     test_settling_a_read();
     test_the_second_read();
+    test_changes();
     test_lifetimes();
     printf("test_core: %lu checks\n", atomic_load(&checks));
     return 0;

@@ -7,12 +7,14 @@ and the drivers; the rules and what to expect are in rules.py.
 from __future__ import annotations
 
 import fcntl
+import itertools
 import json
 import os
 import socket
 import struct
 import sys
 import threading
+import time
 from typing import Any
 
 from neuron_ds import _core, attach, layout, publish
@@ -255,6 +257,30 @@ class Agent:
         fcntl.ioctl(fd, 0x80084EFA, data)
         slots = [struct.unpack_from("<i4xQQ", data, 8 + 24 * i) for i in range(layout.SLOTS_PER_DEVICE)]
         return {"roll_ups": struct.unpack_from("<Q", data)[0], "slots": slots}
+
+    # --- recordings --------------------------------------------------------------------------------------------------
+
+    def record_begin(self, path: str) -> None:
+        """Begin to record whatever there is; on a clock of its own, so that each tick looks at everything anew."""
+        from neuron_ds.record import Recorder
+        from neuron_ds.record.container import FileSink
+
+        self.times = itertools.count(10**12, 1_100_000_000)
+        self.sink = FileSink(path)
+        self.recorder = Recorder(self.sink, rate_hz=1, now_ns=lambda: next(self.times))
+        self.record_tick()
+
+    def record_tick(self) -> None:
+        self.recorder.tick()
+        self.recorder.cut()
+        self.sink.flush()
+        deadline = time.monotonic() + 20
+        while os.path.getsize(self.sink.path) < self.sink.size_bytes and time.monotonic() < deadline:
+            time.sleep(0.001)
+
+    def catch_up(self) -> None:
+        """Go to the end of the recording as it is by now."""
+        get_driver().catch_up()
 
     # --- serving -----------------------------------------------------------------------------------------------------
 

@@ -22,14 +22,17 @@ class Rule(NamedTuple):
     tag: str
     name: str
     check: Callable[[Any], None]
+    reads: bool
 
 
 RULES: list[Rule] = []
 
 
-def rule(tag: str) -> Callable[[Callable[[Any], None]], Callable[[Any], None]]:
+def rule(tag: str, *, reads: bool = False) -> Callable[[Callable[[Any], None]], Callable[[Any], None]]:
+    """``reads``: it is about what a reader finds, and so holds of a recording too."""
+
     def add(check: Callable[[Any], None]) -> Callable[[Any], None]:
-        RULES.append(Rule(tag, check.__name__, check))
+        RULES.append(Rule(tag, check.__name__, check, reads))
         return check
 
     return add
@@ -67,7 +70,7 @@ def a_slab_is_zero_and_whole_when_acquired(w: World) -> None:
     assert got["size"] == layout.SLAB_SIZE
 
 
-@rule("common")
+@rule("common", reads=True)
 def the_driver_leaves_the_header_to_the_datastore(w: World) -> None:
     p = w.process()
     assert p.acquire()["header"] == 0
@@ -95,7 +98,7 @@ def threads_share_the_slab_of_their_process(w: World) -> None:
     assert p.total(core=0, name="inference_count") == 2000
 
 
-@rule("common")
+@rule("common", reads=True)
 def acquire_by_pid_only_finds(w: World) -> None:
     reader, stranger = w.process(), w.process()
     with refused("NoSlab", number=errno.ENOENT):
@@ -155,7 +158,7 @@ def a_refused_process_takes_a_slot_once_one_is_free(w: World) -> None:
 # --- Release ----------------------------------------------------------------------------------------------------------
 
 
-@rule("common")
+@rule("common", reads=True)
 def there_is_no_reference_count(w: World) -> None:
     p, reader = w.process(), w.process()
     p.publish()
@@ -175,7 +178,7 @@ def handles_die_with_the_first_close(w: World) -> None:
         p.use_producer()
 
 
-@rule("common")
+@rule("common", reads=True)
 def a_reader_that_goes_leaves_the_producer_alone(w: World) -> None:
     p, reader, killed = w.process(), w.process(), w.process()
     p.publish(tag="stays")
@@ -201,7 +204,7 @@ def a_released_slab_is_zeroed_to_its_end(w: World) -> None:
     assert again["zero"]
 
 
-@rule("common")
+@rule("common", reads=True)
 def release_rolls_the_counters_up(w: World) -> None:
     p, observer = w.process(), w.process()
     p.publish()
@@ -227,22 +230,22 @@ def _death(w: World, end: Callable[[Process], None]) -> None:
     assert observer.total(core=1, name="infer_completed") == 12
 
 
-@rule("common")
+@rule("common", reads=True)
 def death_by_sigkill_releases(w: World) -> None:
     _death(w, lambda p: p.kill(signal.SIGKILL))
 
 
-@rule("common")
+@rule("common", reads=True)
 def death_by_a_fault_releases(w: World) -> None:
     _death(w, lambda p: p.kill(signal.SIGSEGV))
 
 
-@rule("common")
+@rule("common", reads=True)
 def an_exit_without_close_releases(w: World) -> None:
     _death(w, lambda p: p.exit())
 
 
-@rule("common")
+@rule("common", reads=True)
 def a_zombie_owns_nothing(w: World) -> None:
     def end(p: Process) -> None:
         p.kill(reap=False)
@@ -251,7 +254,7 @@ def a_zombie_owns_nothing(w: World) -> None:
     _death(w, end)
 
 
-@rule("common")
+@rule("common", reads=True)
 def another_program_in_the_process_owns_nothing(w: World) -> None:
     p, observer = w.process(), w.process()
     p.publish()
@@ -281,7 +284,7 @@ def a_forked_child_owns_nothing(w: World) -> None:
     assert p.use_producer() == 2
 
 
-@rule("common")
+@rule("common", reads=True)
 def a_close_in_a_forked_child_touches_nothing(w: World) -> None:
     p, reader = w.process(), w.process()
     p.publish(tag="parent")
@@ -290,7 +293,7 @@ def a_close_in_a_forked_child_touches_nothing(w: World) -> None:
     assert reader.snapshot(reader=reader.attach(pid=p.pid))["tag"] == "parent"
 
 
-@rule("common")
+@rule("common", reads=True)
 def a_forked_child_may_publish_for_itself(w: World) -> None:
     p, observer = w.process(), w.process()
     p.publish(tag="parent")
@@ -299,7 +302,7 @@ def a_forked_child_may_publish_for_itself(w: World) -> None:
     assert [o["pid"] for o in observer.owners() if o["state"] == "owned" and o["alive"]] == [p.pid]
 
 
-@rule("common")
+@rule("common", reads=True)
 def a_child_that_outlives_its_parent_does_not_keep_the_slab(w: World) -> None:
     p, observer = w.process(), w.process()
     p.publish()
@@ -326,7 +329,7 @@ def the_mapping_is_not_inherited(w: World) -> None:
 # --- Reading ----------------------------------------------------------------------------------------------------------
 
 
-@rule("common")
+@rule("common", reads=True)
 def a_reader_maps_read_only(w: World) -> None:
     p, reader = w.process(), w.process()
     p.publish()
@@ -336,7 +339,7 @@ def a_reader_maps_read_only(w: World) -> None:
         reader.write_through_reader(reader=handle)
 
 
-@rule("common")
+@rule("common", reads=True)
 def mappings_are_marked_not_to_be_copied(w: World) -> None:
     p, reader = w.process(), w.process()
     p.publish()
@@ -345,7 +348,7 @@ def mappings_are_marked_not_to_be_copied(w: World) -> None:
         assert "dc" in flags.split()
 
 
-@rule("common")
+@rule("common", reads=True)
 def a_reader_sees_what_the_producer_adds(w: World) -> None:
     p, reader = w.process(), w.process()
     p.publish()
@@ -356,7 +359,7 @@ def a_reader_sees_what_the_producer_adds(w: World) -> None:
     assert reader.snapshot_value(reader=handle, core=7, name="hw_err_collectives") == 2
 
 
-@rule("common")
+@rule("common", reads=True)
 def a_reader_of_a_reassigned_slab_shows_no_value_of_the_second(w: World) -> None:
     p, reader, second = w.process(), w.process(), w.process()
     place = p.publish(tag="first")["place"]
@@ -379,7 +382,7 @@ def a_reader_of_a_reassigned_slab_shows_no_value_of_the_second(w: World) -> None
     assert reader.alive(reader=handle) is False
 
 
-@rule("common")
+@rule("common", reads=True)
 def a_reader_notices_a_release_by_the_owner_itself(w: World) -> None:
     p, reader = w.process(), w.process()
     p.publish()
@@ -391,7 +394,7 @@ def a_reader_notices_a_release_by_the_owner_itself(w: World) -> None:
         reader.value(reader=handle, core=0, name="inference_count")
 
 
-@rule("common")
+@rule("common", reads=True)
 def a_slab_of_another_version_is_refused(w: World) -> None:
     p = w.process()
     p.acquire()
@@ -400,7 +403,7 @@ def a_slab_of_another_version_is_refused(w: World) -> None:
         w.process().attach(pid=p.pid)
 
 
-@rule("common")
+@rule("common", reads=True)
 def a_process_may_watch_itself(w: World) -> None:
     p = w.process()
     p.publish(tag="self")
@@ -413,7 +416,7 @@ def a_process_may_watch_itself(w: World) -> None:
 # --- Devices ----------------------------------------------------------------------------------------------------------
 
 
-@rule("common")
+@rule("common", reads=True)
 def devices_are_listed_with_their_cores(w: World) -> None:
     p = w.process()
     assert p.devices() == list(range(DEVICES))
@@ -429,7 +432,7 @@ def a_device_that_does_not_exist_is_an_error(w: World) -> None:
         p.publish(device=64)
 
 
-@rule("common")
+@rule("common", reads=True)
 def devices_do_not_share_slots(w: World) -> None:
     p, observer = w.process(), w.process()
     p.publish(device=0)
@@ -441,7 +444,7 @@ def devices_do_not_share_slots(w: World) -> None:
     assert [o["pid"] for o in observer.owners(device=1) if o["state"] == "owned"] == [p.pid]
 
 
-@rule("common")
+@rule("common", reads=True)
 def owners_are_listed_by_pid(w: World) -> None:
     some, observer = publishers(w, 3), w.process()
     assert sorted(o["pid"] for o in observer.owners() if o["state"] == "owned") == sorted(p.pid for p in some)
@@ -450,7 +453,7 @@ def owners_are_listed_by_pid(w: World) -> None:
 # --- Totals -----------------------------------------------------------------------------------------------------------
 
 
-@rule("common")
+@rule("common", reads=True)
 def totals_are_the_gone_and_the_living(w: World) -> None:
     gone, alive, observer = w.process(), w.process(), w.process()
     for p, n in ((gone, 5), (alive, 7)):
@@ -463,7 +466,7 @@ def totals_are_the_gone_and_the_living(w: World) -> None:
     assert observer.total(core=4, name="time_in_use") == 13
 
 
-@rule("common")
+@rule("common", reads=True)
 def totals_match_to_the_unit_for_a_process_stopped_read_and_killed(w: World) -> None:
     p, observer = w.process(), w.process()
     p.publish()
@@ -476,7 +479,7 @@ def totals_match_to_the_unit_for_a_process_stopped_read_and_killed(w: World) -> 
     assert observer.total(core=6, name="infer_completed") == read == 111
 
 
-@rule("common")
+@rule("common", reads=True)
 def gauges_and_last_values_die_with_their_process(w: World) -> None:
     p, observer = w.process(), w.process()
     p.publish()
@@ -487,7 +490,7 @@ def gauges_and_last_values_die_with_their_process(w: World) -> None:
     assert observer.total(core=0, name="mem_usage_tensors_device") == 0
 
 
-@rule("common")
+@rule("common", reads=True)
 def the_differential_report_gives_what_was_added_since(w: World) -> None:
     p, q, observer = w.process(), w.process(), w.process()
     p.publish()
@@ -501,7 +504,7 @@ def the_differential_report_gives_what_was_added_since(w: World) -> None:
     assert observer.report() == {}
 
 
-@rule("common")
+@rule("common", reads=True)
 def a_device_counts_on_after_many_processes(w: World) -> None:
     observer, expected = w.process(), 0
     for i in range(20):
@@ -513,7 +516,7 @@ def a_device_counts_on_after_many_processes(w: World) -> None:
         assert observer.total(core=0, name="infer_timed_out") == expected
 
 
-@rule("common")
+@rule("common", reads=True)
 def a_bystander_is_left_alone(w: World) -> None:
     bystander, observer = w.process(), w.process()
     bystander.publish(tag="bystander")

@@ -32,6 +32,14 @@ def run(driver: str) -> tuple[str, dict[str, int]]:
     return last, {tag: int(n) for tag, n in re.findall(r"(common|software|kernel) (\d+)", last)}
 
 
+def test_what_a_reader_finds_holds_of_a_recording(capsys: pytest.CaptureFixture[str]) -> None:
+    line, counts = run("replay")
+    with capsys.disabled():
+        print(f"\n{line}")
+    assert counts == {"common": sum(rule.reads for rule in RULES)}
+    assert counts["common"] > 25
+
+
 def expected(*tags: str) -> dict[str, int]:
     return {tag: sum(rule.tag == tag for rule in RULES) for tag in tags}
 

@@ -13,6 +13,8 @@ import socket
 import subprocess
 import tempfile
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +90,7 @@ class World:
 
     kind = ""
     tags: frozenset[str] = frozenset()
+    only_reads = False  #: of the rules only those about what a reader finds
 
     def __init__(self) -> None:
         self._processes: list[Process] = []
@@ -162,4 +165,74 @@ class KernelWorld(World):
         subprocess.run(["rmmod", "nds_test"], check=True)
 
 
-WORLDS: dict[str, type[World]] = {w.kind: w for w in (SoftwareWorld, StandInWorld, KernelWorld)}
+class RecordedProcess:
+    """A process of the software driver and one that reads the recording of it; each command goes to whom it is for."""
+
+    READS = frozenset(
+        "attach snapshot value snapshot_value write_through_reader alive detach owners devices properties total "
+        "feature_total versions report".split()
+    )
+
+    def __init__(self, world: ReplayWorld) -> None:
+        self._world, self._producer = world, Process()
+        self._reader: Process | None = None
+        self.pid = self._producer.pid
+        self.kill, self.reap, self.exit = self._producer.kill, self._producer.reap, self._producer.exit
+        self.tell = self._producer.tell
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        if name not in self.READS and (name != "maps" or self._reader is None):
+            return getattr(self._producer, name)
+        self._world.record()
+        if self._reader is None:
+            with self._world.reading():
+                self._reader = Process()
+        self._reader.catch_up()
+        return getattr(self._reader, name)
+
+    def end_reader(self) -> None:
+        if self._reader is not None:
+            self._reader.kill()
+
+
+class ReplayWorld(SoftwareWorld):
+    """The software driver, a recorder, and readers that see nothing but its file. Every read is of a fresh tick."""
+
+    kind, tags, only_reads = "replay", frozenset({"common"}), True
+
+    def set_up(self) -> None:
+        super().set_up()
+        self._file = f"{self.root}/recording.mcap"
+        self._recorder = Process()
+        self._recorder.record_begin(path=self._file)
+        self._pairs: list[RecordedProcess] = []
+
+    def record(self) -> None:
+        """A tick, and on to the disk with it."""
+        self._recorder.record_tick()
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """What is forked here reads the recording."""
+        os.environ.update(NEURON_DS_DRIVER="replay", NEURON_DS_REPLAY=self._file, NEURON_DS_REPLAY_FOLLOW="1")
+        try:
+            yield
+        finally:
+            os.environ.update(NEURON_DS_DRIVER="software")
+
+    def process(self) -> Any:
+        pair = RecordedProcess(self)
+        self._processes.append(pair._producer)
+        self._pairs.append(pair)
+        return pair
+
+    def tear_down(self) -> None:
+        for pair in self._pairs:
+            pair.end_reader()
+        self._recorder.kill()
+        super().tear_down()
+
+
+WORLDS: dict[str, type[World]] = {w.kind: w for w in (SoftwareWorld, StandInWorld, KernelWorld, ReplayWorld)}

@@ -18,7 +18,16 @@ from tests.core.helpers import PROCESS_INFO, PROCESS_INFO_EXT, Slab, uniform_rec
 ROUNDS = 300
 PAUSING_ROUNDS = 60  # for calls that pause; they cost 0.2 ms each
 TRIES = 4  # a leak grows every time, noise doesn't
-TYPES = (_core.Mapping, _core.Counter, _core.Core, _core.LockFile, _core.Arena, _core.Sampler, _core.TableLock)
+TYPES = (
+    _core.Mapping,
+    _core.Counter,
+    _core.Core,
+    _core.LockFile,
+    _core.Arena,
+    _core.Sampler,
+    _core.TableLock,
+    _core.Tape,
+)
 MODEL = uniform_record(5, 3)
 INFO = uniform_record(PROCESS_INFO, 3)
 
@@ -55,6 +64,10 @@ class World:
         self.torn = torn.reader()
         self.table_lock = _core.table_lock(self.lock, 3)
         self.sampler = _core.sampler((self.m, self.other), (8, 8))
+        self.tape = _core.tape()
+        self.tape.add(3, self.other)
+        self.tape.look(0, 0, 0)
+        self.whole = self.tape.whole()
         self.made = [self.slab, torn]
 
     def watched(self) -> list[object]:
@@ -94,6 +107,15 @@ def guarded_by_kernel(w: World) -> _core.Mapping:
 
 
 Case = Callable[[World], object]
+
+
+def taped(w: World, *mappings: _core.Mapping) -> None:
+    """A tape with these slabs from its beginning to its end; a closed one falls off at the first look."""
+    tape = _core.tape()
+    for number, mapping in enumerate(mappings):
+        tape.add(number, mapping)
+    tape.look(0, 0, 0)
+    tape.remove(0)
 
 
 def enter_twice(lock):
@@ -147,6 +169,36 @@ CASES: dict[str, list[Case]] = {
     ],
     "Sampler.look": [lambda w: w.sampler.look(), lambda w: (w.other.nc(0, 1).inc(), w.sampler.look())],
     "Sampler.take": [lambda w: (w.other.nc(0, 1).inc(), w.sampler.look(), w.sampler.take())],
+    "tape": [lambda w: taped(w, w.m, w.torn), lambda w: taped(w, w.torn)],
+    "apply_changes": [
+        lambda w: _core.apply_changes(w.other, w.whole, len(w.whole), True),
+        lambda w: _core.apply_changes(w.table, b"\1\2\0", 0, False),
+        lambda w: _core.apply_changes(w.table, b"\1", 0, False),
+        lambda w: _core.apply_changes(w.table, b"\1\2\0", 2**60, False),
+        lambda w: _core.apply_changes(w.torn, b"\0", 0, False),
+        lambda w: _core.apply_changes(w.other, "x", 0, False),
+        lambda w: _core.apply_changes(None, b"\0", 0, False),
+    ],
+    "Tape.add": [
+        lambda w: w.tape.add(3, w.other),
+        lambda w: w.tape.add(4, w.table),
+        lambda w: w.tape.add("x", w.other),
+        lambda w: w.tape.add(2**63, w.other),
+    ],
+    "Tape.remove": [lambda w: w.tape.remove(9), lambda w: w.tape.remove("x")],
+    "Tape.copy": [lambda w: w.tape.copy(3), lambda w: w.tape.copy(9), lambda w: w.tape.copy("x")],
+    "Tape.look": [
+        lambda w: (w.other.nc(0, 1).inc(), w.tape.look(-5, 0, 0), w.tape.take()),
+        lambda w: (w.tape.look(5, 2000, 1), w.tape.take()),
+        lambda w: w.tape.look(2**62, 0, 0),
+        lambda w: w.tape.look(2**80, 0, 0),
+        lambda w: w.tape.look(0, -1, 0),
+        lambda w: w.tape.look(0),
+    ],
+    "Tape.whole": [lambda w: w.tape.whole()],
+    "Tape.take": [lambda w: w.tape.take()],
+    "Tape.torn": [lambda w: w.tape.torn],
+    "Tape.pending": [lambda w: w.tape.pending],
     "verify": [lambda w: _core.verify(bytes(layout.REQUIRED_SIZE)), lambda w: _core.verify(b"")],
     "fnv1a": [lambda w: _core.fnv1a(b"abc"), lambda w: _core.fnv1a("x")],
     "record_hash": [lambda w: _core.record_hash(MODEL), lambda w: _core.record_hash(b"")],

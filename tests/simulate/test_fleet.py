@@ -24,6 +24,9 @@ ALL = (
     "straggling,after_s=1",
     "straggling,after_s=1,lockstep=yes",
     "leaking,after_s=0.1,limit_gib=0.1",
+    "filling,after_s=0.1,over_s=1,device_gib=4",
+    "collapsing,after_s=1",
+    "slowing,after_s=1",
 )
 
 

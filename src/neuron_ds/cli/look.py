@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from neuron_ds.cli.base import NEGATIVE, OK, UNUSABLE, Failure, print_json, put, tell
+from neuron_ds.cli.replay import recorded
 from neuron_ds.errors import NeuronDSError
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ PER_RULE = 6
 @click.command(short_help="Devices, their slots, and who publishes in them.")
 @JSON
 @click.option("-w", "--wide", is_flag=True, help="Commands and tags in full.")
+@recorded()
 def ls(as_json: bool, wide: bool) -> int:
     """List devices, their slots, and who publishes in them.
 
@@ -77,6 +79,7 @@ def _where() -> str:
 @JSON
 @click.option("--raw", "raw_file", metavar="FILE", help="Write the bytes of the blob to FILE, - for standard output.")
 @click.option("-f", "--force", is_flag=True, help="Let --raw replace a file.")
+@recorded()
 def show(
     what: str | None, device: int | None, slot: int | None, as_json: bool, raw_file: str | None, force: bool
 ) -> int:
@@ -147,6 +150,7 @@ def _write_raw(path: str, data: bytes, force: bool) -> None:
 @SLOT
 @JSON
 @click.option("-a", "--all", "show_all", is_flag=True, help="Every finding, not only the first of each rule.")
+@recorded()
 def check(what: str | None, device: int | None, slot: int | None, as_json: bool, show_all: bool) -> int:
     """Hold a slab, of a process or in a file, against every rule of the format.
 

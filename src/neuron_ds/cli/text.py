@@ -108,7 +108,7 @@ def _process_row(process: Process, wide: bool) -> tuple[str, ...]:
         state = "attached, publishes nothing" + (" (this command)" if process.is_self else "")
     elif owner.state != "owned":
         state = f"{state} {owner.state}".strip()
-    if owner.foreign:
+    if owner.foreign and owner.who is None:
         state = f"{state} other pid namespace".strip()
     if process.error:
         state = f"{state}: {printable(process.error)}".removeprefix(": ")
