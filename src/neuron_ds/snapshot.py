@@ -46,7 +46,8 @@ class RecordState(IntEnum):
 
 
 _READABLE = frozenset(int(s) for s in RecordState if s.has_value)
-_STALE = int(RecordState.STALE)
+_STALE, _TORN = int(RecordState.STALE), int(RecordState.TORN)
+_NC_INDEX = next(f.offset for f in layout.MODEL_FIELDS if f.name == "nc_index")
 
 
 def header_error(
@@ -281,6 +282,31 @@ class Snapshot:
         """The state of every record that is not absent."""
         return {r: s for r in range(RECORDS) if (s := self.state(r)) != RecordState.ABSENT}
 
+    @property
+    def torn(self) -> dict[int, RecordState]:
+        """The records that were torn: STALE where an earlier copy is shown for it, TORN where nothing is."""
+        states = self._verified()
+        if _TORN not in states and _STALE not in states:
+            return {}
+        return {r: RecordState(s) for r, s in enumerate(states) if s in (_TORN, _STALE)}
+
+    def models_by_core(self) -> dict[int, int]:
+        """How many models there are on each physical core that has any; no record is decoded for it."""
+        found: dict[int, int] = {}
+        states, raw = self._verified(), self._raw
+        bitmap = self.model_bitmap
+        while bitmap:
+            slot = (bitmap & -bitmap).bit_length() - 1
+            bitmap &= bitmap - 1
+            if states[slot] == _STALE and self._stale is not None:
+                core = self._stale[slot][_NC_INDEX]
+            elif states[slot] in _READABLE:
+                core = raw[layout.MODELS.offset + slot * layout.MODEL_SIZE + _NC_INDEX]
+            else:
+                continue
+            found[core] = found.get(core, 0) + 1
+        return found
+
     def _verified(self) -> bytes:
         """The state of each record, one byte each."""
         if self._states is None:
@@ -293,6 +319,14 @@ class Snapshot:
             assert self._stale is not None
             return self._stale[record]
         return bytes(self._raw[offset : offset + size]) if state in _READABLE else None
+
+    @property
+    def said(self) -> tuple[bytes, bytes, bytes]:
+        """The bytes that ``tag`` and ``runtime_version`` come from: cheaper to compare than those are to decode."""
+        info = self._bytes_of(RECORD_PROCESS_INFO, layout.PROCESS_INFO.offset, layout.PROCESS_INFO_SIZE)
+        ext = self._bytes_of(RECORD_PROCESS_INFO_EXT, layout.PROCESS_INFO_EXT.offset, layout.PROCESS_INFO_EXT_SIZE)
+        at = layout.nd_index(layout.ND_BY_NAME["runtime_version"].index) * 8
+        return info or b"", ext or b"", bytes(self._raw[at : at + 8])
 
     def model(self, slot: int) -> ModelNode | None:
         """The model in a slot, None where ``state(slot)`` says there is none to show. Raises BadIndex (EINVAL)."""

@@ -189,7 +189,39 @@ def test_leaking_grows_on_host_and_device_until_allocations_fail():
     assert done(end, 0) > done(after, 0)
 
 
-@pytest.mark.parametrize("name", [n for n in PATTERNS if n != "leaking"])
+def test_filling_takes_memory_up_to_what_it_is_told_and_keeps_it():
+    workload = make("filling", after_s=5.0, over_s=10.0, device_gib=4.0, redeploy_s=None)
+    before, after, later = at(workload, 4.9), at(workload, 16), at(workload, 60)
+    for core in range(4):
+        used = [sum(slab.nc(core, f"mem_usage_{c}_device") for c in CATEGORIES) for slab in (before, after, later)]
+        assert used[0] < 0.5 * GIB
+        assert used[1] == pytest.approx(4 * GIB, rel=0.02)
+        assert used[2] == pytest.approx(4 * GIB, rel=0.02)
+        assert later.nc(core, "err_resource") == 0
+
+
+def test_collapsing_completes_the_share_that_remains_as_fast_as_before():
+    workload = make("collapsing", after_s=20.0, remaining=0.2)
+    before, after = at(workload, 20), at(workload, 60)
+    for core in range(4):
+        rate, usual = (done(after, core) - done(before, core)) / 40, done(before, core) / 20
+        assert rate / usual == pytest.approx(0.2, rel=0.35)
+        busy_us = after.nc(core, "time_in_use") - before.nc(core, "time_in_use")
+        assert busy_us / 40 / rate == pytest.approx(before.nc(core, "time_in_use") / 20 / usual, rel=0.1)
+
+
+def test_slowing_takes_longer_on_every_core_for_the_same_work():
+    workload = make("slowing", after_s=20.0, slow_factor=2.0)
+    before, after = at(workload, 20), at(workload, 60)
+    for core in range(4):
+        executions = done(after, core) - done(before, core)
+        each_us = (after.nc(core, "time_in_use") - before.nc(core, "time_in_use")) / executions
+        assert each_us == pytest.approx(2 * before.nc(core, "time_in_use") / done(before, core), rel=0.1)
+        assert executions / 40 == pytest.approx(done(before, core) / 20, rel=0.3)
+        assert after.nc(core, "mac_count") == done(after, core) * MODELS[workload.model].macs
+
+
+@pytest.mark.parametrize("name", [n for n in PATTERNS if n not in ("leaking", "filling")])
 def test_memory_does_not_grow_over_time(name):
     workload = make(name, rate=5.0)
     early, late = at(workload, 1), at(workload, 605)

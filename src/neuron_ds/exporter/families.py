@@ -228,6 +228,12 @@ WINDOW_AGE = Family("neuron_ds_window_age_seconds", GAUGE, "time since the last 
 LOOK_DURATION = Family("neuron_ds_look_duration_seconds", GAUGE, "what the look at the slabs took")
 LOOKS = Family("neuron_ds_looks", COUNTER, "looks at the slabs")
 LATENCIES_DROPPED = Family("neuron_ds_latency_samples_dropped", COUNTER, "latencies that were seen and not kept")
+FINDINGS = Family(
+    "neuron_ds_findings",
+    GAUGE,
+    "what neuron-ds diagnose finds, as of the last window's end, by kind and severity; 0 where there is none",
+    ("kind", "severity"),
+)
 EXPORTER = Family("neuron_ds_exporter", INFO, "the exporter's version", ("version",))
 
 OURS = (
@@ -249,6 +255,7 @@ OURS = (
     LOOK_DURATION,
     LOOKS,
     LATENCIES_DROPPED,
+    FINDINGS,
     EXPORTER,
 )
 

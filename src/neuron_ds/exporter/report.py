@@ -6,11 +6,14 @@ time. This module knows what each family's values are computed from; how they ar
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from neuron_ds import __version__, layout
 from neuron_ds.collect import DeviceSample, Sample
+from neuron_ds.diagnose import RULES, Finding, Severity
+from neuron_ds.diagnose.rules import RULE_FAILED
 from neuron_ds.driver import Owner
 from neuron_ds.driver.totals import VERSION_KINDS
 from neuron_ds.errors import NeuronDSError
@@ -48,6 +51,7 @@ class Facts:
     look_s: float
     age_s: float
     window_age_s: float
+    findings: Sequence[Finding] = ()
 
 
 class Report:
@@ -200,6 +204,9 @@ class Report:
         self._one(f.LOOK_DURATION, facts.look_s)
         self._one(f.LOOKS, facts.looks)
         self._one(f.LATENCIES_DROPPED, state.latencies_dropped)
+        found = Counter((each.kind, each.severity) for each in facts.findings)
+        kinds = [(kind, severity) for kind in (*RULES, RULE_FAILED) for severity in Severity]
+        self._add(f.FINDINGS, [((kind, s.name.lower()), found[kind, s]) for kind, s in kinds])
         self._add(f.EXPORTER, [((__version__,), 1)])
 
     def _by_device(

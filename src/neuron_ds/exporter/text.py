@@ -122,4 +122,5 @@ def _lines(name: str, texts: Sequence[str], values: Sequence[Number]) -> str:
     if not any(values):  # most error counters are zero, everywhere and always
         between = f" 0.0\n{name}"
         return name + between.join(texts) + " 0.0\n"
-    return "".join([f"{name}{text} {number(value)}\n" for text, value in zip(texts, values, strict=True)])
+    told = {value: number(value) for value in set(values)}  # many are equal, and a number's text is what costs most
+    return "".join([f"{name}{text} {told[value]}\n" for text, value in zip(texts, values, strict=True)])

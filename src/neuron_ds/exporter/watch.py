@@ -13,6 +13,8 @@ from types import TracebackType
 from typing import Self
 
 from neuron_ds.collect import Collector, LatencySampler, Sample
+from neuron_ds.diagnose import Finding, Look, Watcher, look_at
+from neuron_ds.diagnose import Window as History
 from neuron_ds.driver import Driver, Owner, get_driver
 from neuron_ds.driver.clock import clock_of
 from neuron_ds.errors import BadValue, Closed
@@ -30,6 +32,8 @@ WINDOW_S = 5.0
 SAMPLE_HZ = 100.0
 #: How long the metadata service may hold up the first report.
 INSTANCE_PATIENCE_S = 1.0
+#: What the findings' history may hold: some minutes where each core belongs to a process, less on a crowded machine.
+MOST_ROWS = 4500
 #: Windows that may pass without one ending before the watch counts as stuck.
 STUCK_WINDOWS = 4
 
@@ -82,7 +86,12 @@ class Watch:
         self._sampler = LatencySampler(self._collector, sample_hz) if sample_hz else None
         self._window: Window | None = None
         self.begun_ns = self._clock.now_ns()  #: what the exporter itself counts, it counts since
-        self._begun = self._last_host = self._look_at_host(self._look())
+        sample = self._look()
+        self._watcher = Watcher(window=History(dense_s=30, sparse_s=20, longest_s=320, most_rows=MOST_ROWS))
+        self._seen: Look | None = None
+        self._findings: list[Finding] = []
+        self._diagnose(sample)
+        self._begun = self._last_host = self._look_at_host(sample)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="neuron-ds-window", daemon=True)
         self._thread.start()
@@ -94,25 +103,29 @@ class Watch:
         with self._lock:
             if self.closed:
                 raise Closed("this watch is closed; make another")
-            sample = self._look()
-            window = self._window or self._first_window(sample)
-            shared = self._instance_labels()
-            if shared != self._labels.shared:
-                self._labels = Labels(shared)
-            now_ns = self._clock.now_ns()
-            facts = Facts(
-                sample,
-                window,
-                self._resident(),
-                {device: tuple(counts) for device, counts in self._ecc.items()},
-                self._looks,
-                self._look_s,
-                (now_ns - sample.time_ns) / 1e9,
-                (now_ns - window.end_ns) / 1e9,
-            )
-            report = Report(self._labels, self._state, facts, self.choices, self.per_process)
-            self._labels.sweep()
-            return report
+            return self._report()  # which lets go of the Sample while the lock is held: one arena is enough
+
+    def _report(self) -> Report:
+        sample = self._look()
+        window = self._window or self._first_window(sample)
+        shared = self._instance_labels()
+        if shared != self._labels.shared:
+            self._labels = Labels(shared)
+        now_ns = self._clock.now_ns()
+        facts = Facts(
+            sample,
+            window,
+            self._resident(),
+            {device: tuple(counts) for device, counts in self._ecc.items()},
+            self._looks,
+            self._look_s,
+            (now_ns - sample.time_ns) / 1e9,
+            (now_ns - window.end_ns) / 1e9,
+            self._findings,
+        )
+        report = Report(self._labels, self._state, facts, self.choices, self.per_process)
+        self._labels.sweep()
+        return report
 
     @property
     def shared_labels(self) -> dict[str, str]:
@@ -139,11 +152,15 @@ class Watch:
     def end_window(self) -> None:
         """End a window now, as the thread does when one is over."""
         with self._lock:
-            sample = self._look()
-            host = self._look_at_host(sample)
-            length_s = self._state.end_window()
-            self._window = Window(self._last_host, host, length_s, sample.time_ns)
-            self._last_host = host
+            self._end_window()
+
+    def _end_window(self) -> None:
+        sample = self._look()
+        self._diagnose(sample)
+        host = self._look_at_host(sample)
+        length_s = self._state.end_window()
+        self._window = Window(self._last_host, host, length_s, sample.time_ns)
+        self._last_host = host
 
     def close(self) -> None:
         """Stop looking."""
@@ -180,6 +197,11 @@ class Watch:
         self.devices, self.readable = len(sample.devices), sum(d.properties is not None for d in sample.devices)
         self.errors = tuple(error for error in (sample.error, *(d.error for d in sample.devices)) if error)
         return sample  # who keeps it keeps the memory of all slabs
+
+    def _diagnose(self, sample: Sample) -> None:
+        """Once per window: a scrape costs nothing for it. Only what rules need is kept of the sample."""
+        self._seen = look_at(sample, self._seen, latencies=False)
+        self._findings, _, _ = self._watcher.add(self._seen)
 
     def _look_at_host(self, sample: Sample) -> HostSample:
         devices = [d.device for d in sample.devices]

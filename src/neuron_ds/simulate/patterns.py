@@ -302,8 +302,80 @@ class Leaking(Inference):
         return in_order(super().events(job), leak)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Filling(Inference):
+    """Inference that takes device memory until there is hardly any left, and keeps it
+
+    after_s: when it begins. over_s: how long it takes. device_gib: what each of its cores holds in the end.
+    """
+
+    name: ClassVar[str] = "filling"
+    role: ClassVar[str] = "filling"
+
+    after_s: float = 5.0
+    over_s: float = 10.0
+    device_gib: float = 11.5
+
+    def events(self, job: Job) -> Iterator[Event]:
+        size = round(self.device_gib * GIB)
+        return in_order(super().events(job), streams.fill(job, seconds(self.after_s), seconds(self.over_s), size))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Collapsing(Inference):
+    """Inference to which only a share of the requests comes any more
+
+    after_s: when. remaining: that share.
+    """
+
+    name: ClassVar[str] = "collapsing"
+    role: ClassVar[str] = "collapsing"
+
+    after_s: float = 5.0
+    remaining: float = 0.2
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.remaining <= 1:
+            raise BadValue(f"remaining is {self.remaining}; it is 0 to 1")
+
+    def _serve(self, job: Job, core: CoreId) -> Iterator[Event]:
+        rng = job.random("remaining", core)
+        return streams.thin_out(self._healthy(job, core), self.remaining, seconds(self.after_s), rng)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Slowing(Inference):
+    """Inference that becomes slower on all cores, for the same work
+
+    after_s: when. slow_factor: how much longer an execution takes. With a utilization near 1 requests queue up then.
+    """
+
+    name: ClassVar[str] = "slowing"
+    role: ClassVar[str] = "slowing"
+
+    utilization: float | None = 0.3
+    after_s: float = 5.0
+    slow_factor: float = 2.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 1 <= self.slow_factor <= 1000:
+            raise BadValue(f"slow_factor is {self.slow_factor}; it is 1 to 1000")
+
+    def _serve(self, job: Job, core: CoreId) -> Iterator[Event]:
+        from_us = seconds(self.after_s)
+
+        def slowness(core: CoreId, at_us: int) -> float:
+            return self.slow_factor if at_us >= from_us else 1.0
+
+        pace = self._rate(job), self._utilization(job), self.spread, self.swing
+        return streams.serve(job, core, *pace, slowness)
+
+
 PATTERNS: dict[str, type[Pattern]] = {
-    cls.name: cls for cls in (Inference, Training, Idle, Erring, Hung, Straggling, Leaking)
+    cls.name: cls
+    for cls in (Inference, Training, Idle, Erring, Hung, Straggling, Leaking, Filling, Collapsing, Slowing)
 }
 
 

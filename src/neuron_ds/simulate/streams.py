@@ -154,7 +154,15 @@ class _Durations:
         return drawn * _TAIL_FACTOR if self._rng.random() < self._tail else drawn
 
 
-def serve(job: Job, core: CoreId, rate: float, utilization: float, spread: float, swing: float) -> Iterator[Executed]:
+def serve(
+    job: Job,
+    core: CoreId,
+    rate: float,
+    utilization: float,
+    spread: float,
+    swing: float,
+    slowness: Slowness = lambda core, at_us: 1.0,
+) -> Iterator[Executed]:
     """Requests arrive by chance, at a rate that swings slowly, and are executed one after the other."""
     rng = job.random("serve", core)
     durations = _Durations(rng, utilization / rate * SECOND_US, spread)
@@ -164,7 +172,7 @@ def serve(job: Job, core: CoreId, rate: float, utilization: float, spread: float
         now = rate * (1 + swing * math.sin(phase + 2 * math.pi * arrival_s / _SWING_PERIOD_S))
         arrival_s += rng.expovariate(now)
         arrival_us = seconds(arrival_s)
-        busy_us = max(1, round(durations.draw()))
+        busy_us = max(1, round(durations.draw() * slowness(core, arrival_us)))
         free_us = max(arrival_us, free_us) + busy_us
         yield _execution(job, core, free_us, busy_us, free_us - arrival_us + rng.randrange(40, 160))
 
@@ -237,6 +245,11 @@ def hang(core: CoreId, from_us: int, symptom: str, every_us: int) -> Iterator[Ev
             yield StillBusy(at_us, *core, every_us)
 
 
+def thin_out(executions: Iterable[Executed], share: float, from_us: int, rng: random.Random) -> Iterator[Executed]:
+    """From some time on only a share of what would have come does come."""
+    return (each for each in executions if each.at_us < from_us or rng.random() < share)
+
+
 # --- Memory -----------------------------------------------------------------------------------------------------------
 
 
@@ -285,3 +298,13 @@ def leak(job: Job, from_us: int, device_rate: float, host_rate: float, limit_byt
         for device in job.devices:
             if host:
                 yield HostMemoryChanged(at_us, device, HostMemory.TENSORS, host)
+
+
+def fill(job: Job, from_us: int, over_us: int, device_bytes: int) -> Iterator[Event]:
+    """Device memory is taken in ten steps until every core holds so much, what its model and the runtime need
+    included, and is kept."""
+    own = sum(job.profile.device.values()) + RUNTIME_DEVICE_BYTES
+    step = max(0, device_bytes - own) // 10
+    for n in range(10):
+        for device, core in job.cores if step else ():
+            yield DeviceMemoryChanged(from_us + n * over_us // 10, device, core, DeviceMemory.TENSORS, step)
