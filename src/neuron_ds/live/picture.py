@@ -1,0 +1,326 @@
+"""Live: looks through a Source and makes one Frame after the other, with rates, histories, events and findings.
+
+It keeps what a picture needs from one look to the next and nothing more. Nothing is drawn here, and nothing is decoded
+that not every picture shows: see ``details`` for the rest.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+from neuron_ds.collect import Key, Sample
+from neuron_ds.diagnose import Finding, Watcher
+from neuron_ds.diagnose.looks import Look, ProcessLook, look_at
+from neuron_ds.host import HostSample, ProcessUse
+from neuron_ds.live import figures
+from neuron_ds.live.cells import Part, cell_of, parts_of, period_of
+from neuron_ds.live.frame import (
+    DEVICE_MEMORY,
+    HOST_MEMORY,
+    Cell,
+    DeviceFrame,
+    Frame,
+    HostFrame,
+    ProcessFrame,
+    SlabFrame,
+)
+from neuron_ds.live.journal import Journal
+from neuron_ds.live.source import Source
+from neuron_ds.monitor.numbering import DeviceCores, numbering
+from neuron_ds.monitor.system import process_vcpu_usage, vcpu_usage
+from neuron_ds.rates import percentiles
+from neuron_ds.records import printable
+
+#: Frames that histories go back.
+HISTORY = 120
+#: While there is nothing to see, how long a reason stands before it is asked for again.
+REASON_S = 5.0
+
+History = deque[float | None]
+Marks = Mapping[int, Sequence[Finding]]
+_CoresOf = Callable[[int], DeviceCores]
+
+
+class Live:
+    """Frames of one Source. Not for several threads at once; close it, or use it as a context manager."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self._watcher = Watcher()
+        self._journal = Journal()
+        self._last: Look | None = None
+        self._hosts: tuple[HostSample | None, HostSample | None] = (None, None)
+        self._vcpus: dict[int, tuple[float, float]] = {}
+        self._ids: dict[tuple[object, ...], str] = {}
+        self._cells: dict[tuple[int, int], History] = {}
+        self._rates: dict[str, tuple[History, History]] = {}
+        self._errors: dict[str, tuple[list[Key], int]] = {}
+        self._reason, self._reason_at = "", float("-inf")
+
+    @property
+    def title(self) -> str:
+        return self.source.title
+
+    def frame(self) -> Frame:
+        """Look once. Raises nothing of ours: what can't be read says so in its place."""
+        sample, host = self.source.look()
+        wall_s = self.source.wall_s(sample.time_ns)
+        before = self._last
+        if before is not None and sample.time_ns < before.time_ns:
+            before = None  # a recording was rewound: nothing to compare with
+        look = look_at(sample, before)
+        findings, began, cleared = self._watcher.add(look)
+        self._last = look
+        if host is not self._hosts[1]:
+            self._hosts = self._hosts[1], host
+            self._vcpus.clear()
+        marks = _marks(findings)
+        cores = numbering(sample)
+        parts: dict[Key, dict[int, Part]] = {}
+        for key, process in look.processes.items():
+            shape = cores.of(process.owner.device)
+            parts[key] = parts_of(process, _earlier(before, key), period_of(before, look, process), shape)
+        devices = tuple(self._devices(sample, look, before, parts, cores.of, marks))
+        processes = tuple(self._processes(look, before, parts, cores.of, marks))
+        names = {key: p for p in processes for key in (slab.key for slab in p.slabs)}
+        troubled = {
+            key: found for key, mine in parts.items() if (found := [c for p in mine.values() for c in p.troubled])
+        }
+        self._journal.compare(before, look, names, troubled, cores.of, wall_s)
+        self._journal.findings(began, cleared, wall_s, cores.of)
+        return Frame(
+            time_ns=look.time_ns,
+            wall_s=wall_s,
+            period_s=None if before is None else (look.time_ns - before.time_ns) / 1e9,
+            devices=devices,
+            processes=processes,
+            host=_host(*self._hosts),
+            events=self._journal.events,
+            findings=tuple(findings),
+            empty=self._why_empty(bool(devices and processes)),
+            error=sample.error,
+            sample=sample,
+            look=look,
+            earlier=before,
+        )
+
+    def close(self) -> None:
+        self.source.close()
+
+    def __enter__(self) -> Live:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # --- devices and processes
+
+    def _devices(
+        self,
+        sample: Sample,
+        look: Look,
+        before: Look | None,
+        parts: Mapping[Key, Mapping[int, Part]],
+        cores: _CoresOf,
+        marks: Marks,
+    ) -> Iterator[DeviceFrame]:
+        by_device: dict[int, list[ProcessLook]] = {}
+        for p in look.processes.values():
+            by_device.setdefault(p.owner.device, []).append(p)
+        for d in sample.devices:
+            shape, here = cores(d.device), by_device.get(d.device, [])
+            numbers = sorted({*range(len(shape.keys)), *(core for p in here for core in parts[p.key])})
+            known = before is not None and not d.error
+            cells = tuple(
+                cell_of(
+                    shape,
+                    core,
+                    [part for p in here if (part := parts[p.key].get(core))],
+                    marks.get(d.device, ()),
+                    known,
+                )
+                for core in numbers
+            )
+            yield DeviceFrame(
+                device=d.device,
+                type=(d.properties.type or "") if d.properties else "",
+                cells=cells,
+                memory_total_bytes=d.properties.memory_bytes if d.properties else None,
+                memory=figures.sums([c.memory for c in cells], len(DEVICE_MEMORY)),
+                host_memory=figures.sums([figures.host_memory(p.host_bytes) for p in here], len(HOST_MEMORY)),
+                slots_used=d.slots_used,
+                error=d.error,
+                utilization_history=tuple(self._cell_history(cell) for cell in cells),
+            )
+
+    def _cell_history(self, cell: Cell) -> tuple[float | None, ...]:
+        key = cell.device, cell.core
+        history = self._cells.setdefault(key, deque(maxlen=HISTORY))
+        history.append(cell.utilization)
+        return tuple(history)
+
+    def _processes(
+        self,
+        look: Look,
+        before: Look | None,
+        parts: Mapping[Key, Mapping[int, Part]],
+        cores: _CoresOf,
+        marks: Marks,
+    ) -> Iterator[ProcessFrame]:
+        groups: dict[tuple[object, ...], list[ProcessLook]] = {}
+        for p in look.processes.values():
+            groups.setdefault(_identity(p), []).append(p)
+        self._name(groups)
+        for identity, slabs in groups.items():
+            yield self._process(self._ids[identity], slabs, parts, cores, marks, before is not None)
+        for gone in self._rates.keys() - set(self._ids.values()):
+            del self._rates[gone]
+            self._errors.pop(gone, None)
+
+    def _name(self, groups: Iterable[tuple[object, ...]]) -> None:
+        """Give each process an id that it keeps: its pid, with a number behind it where that is taken."""
+        kept = {identity: self._ids[identity] for identity in groups if identity in self._ids}
+        taken = set(kept.values())
+        for identity in groups:
+            if identity not in kept:
+                pid, n = str(identity[0]), 2
+                name = pid
+                while name in taken:
+                    name, n = f"{pid}~{n}", n + 1
+                kept[identity] = name
+                taken.add(name)
+        self._ids = kept
+
+    def _process(
+        self,
+        id: str,
+        slabs: Sequence[ProcessLook],
+        parts: Mapping[Key, Mapping[int, Part]],
+        cores: _CoresOf,
+        marks: Marks,
+        compared: bool,
+    ) -> ProcessFrame:
+        owner = slabs[0].owner
+        frames: list[SlabFrame] = []
+        used: list[Part] = []
+        for p in slabs:
+            shape, mine = cores(p.owner.device), parts[p.key]
+            findings = marks.get(p.owner.device, ()) and [
+                f for f in marks[p.owner.device] if f.pid in (None, owner.pid)
+            ]
+            cells = tuple([cell_of(shape, core, [part], findings, p.readable) for core, part in mine.items()])
+            used += mine.values()
+            gauges = figures.host_memory(p.host_bytes)
+            models = sum(p.models.values()) if p.models else 0
+            frames.append(SlabFrame(p.key, p.owner.device, p.owner.slot, p.error, cells, gauges, models))
+        rated = [part for part in used if part.known]
+        known = bool(rated) or (not used and compared and any(p.readable for p in slabs))
+        physical = sum(len(cell.physical) for slab in frames for cell in slab.cells if cell.utilization is not None)
+        executions_s = sum([part.executions_s for part in rated]) if known else None
+        host_memory = figures.sums([slab.host_memory for slab in frames], len(HOST_MEMORY))
+        use = _use(self._hosts[1], owner.pid, owner.foreign)
+        if use is not None:
+            host_memory = (*host_memory[:-1], host_memory[-1] + max(0, use.rss_bytes - sum(host_memory)))
+        latencies = [us for p in slabs for us in p.latencies.total_us]
+        found = percentiles(latencies, (50, 99)) or {}
+        executions, medians = self._rates.setdefault(id, (deque(maxlen=HISTORY), deque(maxlen=HISTORY)))
+        executions.append(executions_s)
+        medians.append(found.get(50))
+        user, system = self._vcpu(owner.pid, use)
+        readable = any(p.readable for p in slabs)
+        return ProcessFrame(
+            id=id,
+            pid=owner.pid,
+            foreign=owner.foreign,
+            tag=next((printable(p.tag) for p in slabs if p.tag), str(owner.pid)),
+            state="dead" if any(p.dead for p in slabs) else "running" if readable else "unreadable",
+            error=printable("; ".join(p.error for p in slabs if p.error)),
+            slabs=tuple(frames),
+            executions_s=executions_s,
+            errors_s=sum([part.failures_s for part in rated]) if known else None,
+            errors=self._count_errors(id, slabs, used),
+            utilization=min(1.0, sum([part.share for part in rated]) / physical) if physical else None,
+            flops_s=sum([part.flops_s for part in rated]) if known else None,
+            latency_p50_us=found.get(50),
+            latency_p99_us=found.get(99),
+            device_memory=figures.sums([part.memory for part in used], len(DEVICE_MEMORY)),
+            host_memory=host_memory,
+            vcpu_user=user,
+            vcpu_system=system,
+            runtime_version=next((str(p.runtime_version) for p in slabs if p.runtime_version), ""),
+            executions_history=tuple(executions),
+            latency_history=tuple(medians),
+        )
+
+    def _count_errors(self, id: str, slabs: Sequence[ProcessLook], used: Sequence[Part]) -> int:
+        """Failures since the process's start; what was counted last stands as long as nothing moved."""
+        keys = [p.key for p in slabs]
+        known = self._errors.get(id)
+        if known is None or known[0] != keys or any(part.troubled or not part.known for part in used):
+            total = sum([figures.failures(row) for p in slabs for row in p.rows.values()])
+            known = self._errors[id] = keys, total
+        return known[1]
+
+    def _vcpu(self, pid: int, use: ProcessUse | None) -> tuple[float | None, float | None]:
+        before, after = self._hosts
+        if use is None or before is None or after is None or pid not in before.processes:
+            return None, None
+        if pid not in self._vcpus:
+            usage = process_vcpu_usage(before, after, pid)["vcpu_usage"]
+            assert isinstance(usage, dict)
+            self._vcpus[pid] = usage["user"] / 100, usage["system"] / 100
+        return self._vcpus[pid]
+
+    def _why_empty(self, full: bool) -> str:
+        if full:
+            self._reason, self._reason_at = "", float("-inf")
+        elif time.monotonic() - self._reason_at > REASON_S:
+            self._reason, self._reason_at = printable(self.source.why_empty()), time.monotonic()
+        return self._reason
+
+
+# --- From looks to figures --------------------------------------------------------------------------------------------
+
+
+def _identity(process: ProcessLook) -> tuple[object, ...]:
+    """What slabs of one process have in common; of another pid namespace's processes the pid alone says little."""
+    owner = process.owner
+    where = os.path.dirname(owner.path or "")
+    return (owner.pid, where, process.tag) if owner.foreign else (owner.pid, where)
+
+
+def _earlier(before: Look | None, key: Key) -> ProcessLook | None:
+    return before.processes.get(key) if before else None
+
+
+def _marks(findings: Iterable[Finding]) -> Marks:
+    found: dict[int, list[Finding]] = {}
+    for finding in findings:
+        if finding.device is not None and finding.core is not None:
+            found.setdefault(finding.device, []).append(finding)
+    return found
+
+
+def _use(host: HostSample | None, pid: int, foreign: bool) -> ProcessUse | None:
+    use = None if host is None or foreign else host.processes.get(pid)
+    return use if isinstance(use, ProcessUse) else None
+
+
+def _host(before: HostSample | None, after: HostSample | None) -> HostFrame:
+    if after is None:
+        return HostFrame(None, None, None, None, None)
+    memory = None if isinstance(after.memory, str) else after.memory
+    total, used = (memory.total_bytes, memory.used_bytes) if memory else (None, None)
+    if isinstance(after.processors, str):
+        return HostFrame(None, None, None, total, used)
+    vcpus = len(after.processors.seconds)
+    if before is None or isinstance(before.processors, str):
+        return HostFrame(vcpus, None, None, total, used)
+    percents = vcpu_usage(before, after)["average_usage"]
+    assert isinstance(percents, dict)
+    user = (percents["user"] + percents["nice"]) / 100
+    system = (percents["system"] + percents["io_wait"] + percents["irq"] + percents["soft_irq"]) / 100
+    return HostFrame(vcpus, user, system, total, used)
