@@ -9,22 +9,36 @@ import argparse
 import json
 import os
 import platform
+import signal
 import sys
 from collections.abc import Iterator
 
-from benches import counters, drivers, slabs, startup
-from benches.harness import LEAST_ROUNDS, Comparison, Figure, measure
+from benches import counters, drivers, endurance, exporter, monitor, record, slabs, startup, top, web
+from benches.harness import LEAST_ROUNDS, Comparison, Figure, Reading, measure
 from neuron_ds.errors import NeuronDSError
 
 ROUNDS = 101
-GROUPS = {"counters": counters, "slabs": slabs, "drivers": drivers, "startup": startup}
+GROUPS = {
+    "counters": counters,
+    "slabs": slabs,
+    "drivers": drivers,
+    "startup": startup,
+    "exporter": exporter,
+    "monitor": monitor,
+    "record": record,
+    "top": top,
+    "web": web,
+    "endurance": endurance,
+}
+#: Take too long to be measured each time: only where they are named.
+ON_REQUEST = {"endurance"}
 OK, MISSED, CANNOT_RUN = 0, 1, 2
 
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m benches",
-        description="Every limit of speed, as a ratio of two things measured in one run.",
+        description="Every limit of speed, as a ratio of two things measured in one run, and of what programs use.",
         epilog=f"exit status: {OK} all limits are kept, {MISSED} one is missed, {CANNOT_RUN} a bench could not run",
     )
     parser.add_argument("groups", nargs="*", metavar="group", help=f"only these: {', '.join(GROUPS)}")
@@ -38,22 +52,23 @@ def arguments() -> argparse.Namespace:
     return args
 
 
-def selected(groups: list[str]) -> Iterator[Comparison]:
-    for name in groups or GROUPS:
+def selected(groups: list[str]) -> Iterator[Comparison | Reading]:
+    for name in groups or [name for name in GROUPS if name not in ON_REQUEST]:
         yield from GROUPS[name].comparisons()
 
 
 def row(name: str, yardstick: str, figure: str, limit: str, verdict: str) -> str:
-    return f"{name:34}  {yardstick:37} {figure:>8}  {limit:>9}  {verdict}".rstrip()
+    return f"{name:34}  {yardstick:37} {figure:>10}  {limit:>12}  {verdict}".rstrip()
 
 
 def line(figure: Figure) -> str:
     sign = "≥" if figure.faster else "≤"
+    unit = f" {figure.unit}" if figure.unit else ""
     return row(
         figure.name,
         figure.yardstick,
-        f"{figure.ratio:.2f}",
-        f"{sign} {figure.limit:.2f}",
+        f"{figure.ratio:.2f}{unit}",
+        f"{sign} {figure.limit:.2f}{unit}",
         "ok" if figure.ok else "MISSED",
     )
 
@@ -72,7 +87,7 @@ def report(figures: list[Figure], rounds: int) -> dict[str, object]:
 def main() -> int:
     args = arguments()
     rounds = max(args.rounds, LEAST_ROUNDS)
-    print(row("what", "against", "ratio", "limit", ""), flush=True)
+    print(row("what", "against", "figure", "limit", ""), flush=True)
     figures = []
     for comparison in selected(args.groups):
         figures.append(measure(comparison, rounds))
@@ -86,7 +101,12 @@ def main() -> int:
     return MISSED if missed else OK
 
 
+def _stop(number: int, frame: object) -> None:
+    sys.exit(128 + number)  # leaves all contexts, so that no process and no directory stays behind
+
+
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, _stop)
     try:
         sys.exit(main())
     except BrokenPipeError:

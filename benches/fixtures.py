@@ -1,7 +1,7 @@
 """What the benches measure on: private directories, slabs that are full of models, producers in other processes.
 
 Run as a module with a directory, devices and models it is such a producer: it publishes on every device, says so on
-its standard output, and waits until its standard input ends.
+its standard output, and waits until its standard input ends. Producers whose counters move are in ``crowd``.
 """
 
 from __future__ import annotations

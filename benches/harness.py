@@ -1,8 +1,8 @@
 """Ratios: two sides timed in turn, without the loop's own cost, as the median of the rounds.
 
 This module knows how to time and how to judge, and nothing of what is timed. A machine drifts between fast and slow
-modes and other work interrupts it, so a figure is never nanoseconds: within each round both sides are timed within a
-few milliseconds of each other, and only the ratio of a round counts.
+modes and other work interrupts it, so a figure is never nanoseconds: within each round both sides are timed right
+behind each other, and only the ratio of a round counts. What is no comparison (memory, a share of a core) is a Reading.
 """
 
 from __future__ import annotations
@@ -63,7 +63,10 @@ EMPTY_LOOP = statement("pass")
 
 @dataclass(frozen=True)
 class Comparison:
-    """What is held to a limit: ours / yardstick at most so much or, where ``faster``, yardstick / ours at least."""
+    """What is held to a limit: ours / yardstick at most so much or, where ``faster``, yardstick / ours at least.
+
+    ``rounds``: that many are enough, where one takes seconds.
+    """
 
     name: str
     yardstick: str
@@ -71,11 +74,26 @@ class Comparison:
     other: Side
     limit: float
     faster: bool = False
+    rounds: int | None = None
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What is held to a limit as it is read: ``take`` measures it and says how much it is, at most so much ``unit``."""
+
+    name: str
+    when: str
+    take: Callable[[], float]
+    limit: float
+    unit: str
 
 
 @dataclass(frozen=True)
 class Figure:
-    """What came out: the ratio of each round, and the median times of one unit, which only say the order of size."""
+    """What came out: the ratio of each round, and the median times of one unit, which only say the order of size.
+
+    Of a Reading: what was read in place of ratios, its unit, and no times.
+    """
 
     name: str
     yardstick: str
@@ -85,6 +103,7 @@ class Figure:
     ours_ns: float
     other_ns: float
     looks: int = 1
+    unit: str = ""
 
     @property
     def ratio(self) -> float:
@@ -99,6 +118,7 @@ class Figure:
             "name": self.name,
             "yardstick": self.yardstick,
             "ratio": self.ratio,
+            "unit": self.unit,
             "limit": self.limit,
             "direction": "at least" if self.faster else "at most",
             "ok": self.ok,
@@ -109,10 +129,19 @@ class Figure:
         }
 
 
-def measure(comparison: Comparison, rounds: int) -> Figure:
-    """The figure of a comparison; a miss is measured once more and longer, before it is believed."""
-    figure = _measure(comparison, rounds, looks=1)
-    return figure if figure.ok else _measure(comparison, rounds * SECOND_LOOK, looks=2)
+def measure(what: Comparison | Reading, rounds: int) -> Figure:
+    """The figure; a miss is measured once more, a comparison's also longer, before it is believed."""
+    if isinstance(what, Reading):
+        figure = _read(what, looks=1)
+        return figure if figure.ok else _read(what, looks=2)
+    rounds = min(rounds, what.rounds or rounds)
+    figure = _measure(what, rounds, looks=1)
+    return figure if figure.ok else _measure(what, rounds * SECOND_LOOK, looks=2)
+
+
+def _read(reading: Reading, looks: int) -> Figure:
+    value = reading.take()
+    return Figure(reading.name, reading.when, reading.limit, False, [value], 0.0, 0.0, looks, reading.unit)
 
 
 def _measure(comparison: Comparison, rounds: int, looks: int) -> Figure:
