@@ -22,7 +22,7 @@ export TSAN_OPTIONS ?= halt_on_error=1:second_deadlock_stack=1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test proofs slow sanitize bench test-kernel pictures docs lint format dist clean distclean
+.PHONY: help demo test proofs slow sanitize bench test-kernel pictures web docs lint format dist clean distclean
 
 help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -58,14 +58,19 @@ bench: $(CORE) $(VENV)/.extra-bench ## the benches, each figure beside its limit
 test-kernel: $(CORE) ## the driver's rules on a real kernel in QEMU; says plainly what is missing
 	@$(PY) tests/kernel/run_guest.py $(ARGS)
 
-pictures: $(CORE) ## draw the pictures of README and docs anew
+pictures: $(CORE) $(VENV)/.extra-test ## draw the pictures of README and docs anew
 	@$(PY) tools/picture.py docs/pictures/demo.svg
+	@$(PY) tools/picture_top.py docs/pictures/top.svg
+	@$(PY) tools/picture_web.py docs/pictures
+
+web: $(VENV)/.made ## fetch what the web page uses of others anew; the same bytes as long as the version is the same
+	@$(PY) tools/vendor_web.py
 
 docs: $(VENV)/.extra-docs ## the documentation as a site in site/
 	@NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict --quiet --site-dir site $(ARGS)
 	@echo "site/index.html"
 
-lint: $(CORE) $(VENV)/.extra-lint $(VENV)/.extra-bench $(VENV)/.extra-monitor $(VENV)/.extra-exporter ## style, types, the stub against the built core, the direction of imports
+lint: $(CORE) $(VENV)/.extra-lint $(VENV)/.extra-bench $(VENV)/.extra-monitor $(VENV)/.extra-exporter $(VENV)/.extra-record $(VENV)/.extra-top $(VENV)/.extra-web ## style, types, the stub against the built core, the direction of imports
 	@$(VENV)/bin/ruff check .
 	@$(VENV)/bin/ruff format --check .
 	@$(VENV)/bin/mypy

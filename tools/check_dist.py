@@ -11,7 +11,13 @@ import venv
 import zipfile
 from pathlib import Path
 
-SHIPPED = ("neuron_ds/py.typed", "neuron_ds/_core.pyi", "neuron_ds/_core.abi3.so")
+STATIC = Path("src/neuron_ds/web/static")
+SHIPPED = (
+    "neuron_ds/py.typed",
+    "neuron_ds/_core.pyi",
+    "neuron_ds/_core.abi3.so",
+    *(str(path.relative_to("src")) for path in sorted(STATIC.rglob("*")) if path.is_file()),
+)
 
 
 def require(condition: bool, what: str) -> None:

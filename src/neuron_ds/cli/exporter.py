@@ -17,7 +17,7 @@ DEFAULT_PORT = 8000
 LABELS = ("pod", "container", "user", "command")
 
 
-def _address(context: click.Context, parameter: click.Parameter, value: str) -> tuple[str, int] | None:
+def address(context: click.Context, parameter: click.Parameter, value: str) -> tuple[str, int] | None:
     """HOST:PORT, :PORT, PORT or [ADDRESS]:PORT; None for "none"."""
     if value == "none":
         return None
@@ -37,7 +37,7 @@ def _address(context: click.Context, parameter: click.Parameter, value: str) -> 
     metavar="HOST:PORT",
     default=f":{DEFAULT_PORT}",
     show_default=True,
-    callback=_address,
+    callback=address,
     help="Where to listen; port 0 takes a free one, and with --otlp 'none' serves nothing.",
 )
 @click.option("--tls-cert", metavar="FILE", help="Speak TLS with this certificate (PEM); read again when it changes.")

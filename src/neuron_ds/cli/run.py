@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import signal
 import sys
@@ -47,6 +48,13 @@ def until_stopped() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def collect_seldom() -> None:
+    """For commands that make pictures: each is hundreds of thousands of values that end by themselves, and the cyclic
+    collector would look at them again and again."""
+    gc.freeze()
+    gc.set_threshold(100_000, 20, 20)
 
 
 def _patterns_help(context: click.Context, _: click.Parameter, wanted: bool) -> None:
