@@ -32,7 +32,7 @@ _PERCENT = "%"
 
 @dataclass(frozen=True)
 class Case:
-    """So many processes with so many slabs each, and so many cores of each device; so many executions a second there."""
+    """So many processes with so many slabs and cores each; on each of those so many executions a second."""
 
     processes: int
     devices_each: int

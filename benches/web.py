@@ -1,7 +1,7 @@
 """What ``neuron-ds web`` takes of a processor while 256 slabs are written and two clients look on.
 
-It is the command in a process of its own with its own period of two seconds; two connections read its stream, as two pages
-would. Looks, JSON, sampler and sending count; what a browser does with it doesn't.
+It is the command in a process of its own, with its own period of two seconds; two connections read its stream, as two
+pages would. Looks, JSON, sampler and sending count; what a browser does with it doesn't.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _PERCENT = "%"
 
 @dataclass(frozen=True)
 class Case:
-    """So many processes with so many slabs each, and so many cores of each device; so many executions a second there."""
+    """So many processes with so many slabs and cores each; on each of those so many executions a second."""
 
     processes: int
     devices_each: int

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from operator import itemgetter
+from typing import NamedTuple
 
 from neuron_ds import layout
 from neuron_ds.diagnose.looks import NAMED, Row
@@ -77,6 +78,29 @@ def failed(before: Row, now: Row) -> int:
 def completed_with_errors(before: Row, now: Row) -> int:
     """Executions that ran to their end, but with an error, between two rows."""
     return sum(grown(before[i], now[i]) for i in _COMPLETED_WITH)
+
+
+class Work(NamedTuple):
+    """What happened on physical cores in a while: plain sums."""
+
+    busy_us: int = 0
+    macs: int = 0
+    executions: int = 0
+    failures: int = 0
+
+
+NOTHING = Work()
+
+
+def work(before: Row, now: Row) -> Work:
+    """What happened between two rows of one core."""
+    if before is now:
+        return NOTHING
+    executions, failures = grown(before[SUCCESS], now[SUCCESS]), 0
+    if troubled(before, now):
+        executions += completed_with_errors(before, now)
+        failures = failed(before, now)
+    return Work(grown(before[BUSY], now[BUSY]), grown(before[MACS], now[MACS]), executions, failures)
 
 
 def failures(row: Row) -> int:

@@ -22,6 +22,9 @@ VERSION = 1
 WORLD, TICKS, KEYFRAME, TOTALS = "world", "ticks", "keyframe", "totals"
 JSON_ENCODING, BINARY_ENCODING = "json", "x-neuron-ds"
 
+#: No number of the world is as large, and no time in microseconds: both fit where they are written on to.
+MOST, MOST_US = 1 << 62, 1 << 52
+
 #: The schemas say in the file itself what docs/recording.md says.
 _NUMBERS = """number: 7 bits a byte, lowest first, top bit: more follow (LEB128). signed: zigzag (0 -1 1 -2 = 0 1 2 3).
 changes: {gap number >= 1, change signed}, a gap of 0 ends them. A gap of 1 is the word behind the one before (word 0
@@ -197,16 +200,16 @@ class World:
         try:
             value = json.loads(data)
             return cls(
-                int(value["time_us"]),
-                _made(Session, value["session"]),
+                _number(value["time_us"], "time_us"),
+                _session(value["session"]),
                 tuple(_device(d) for d in value["devices"]),
                 tuple(_owner(o) for o in value["owners"]),
-                _made(Counts, value["counts"]),
+                _counts(value["counts"]),
                 str(value["error"]),
                 str(value.get("mark", "")),
             )
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as e:
-            raise FormatError(f"a description of what was there can't be read: {e!r}") from None
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError) as e:
+            raise FormatError(f"a description of what was there can't be read: {e!r:.200}") from None
 
 
 _TYPES: dict[str, tuple[type, ...]] = {
@@ -231,9 +234,30 @@ def _made(kind: Any, value: dict[str, Any], **more: Any) -> Any:
     return kind(**more)
 
 
-def _within(value: int | None, end: int, what: str) -> None:
-    if value is not None and not 0 <= value < end:
+def _within(value: int | None, end: int, what: str, *, least: int = 0) -> None:
+    if value is not None and not least <= value < end:
         raise ValueError(f"{what} {value}")
+
+
+def _number(value: object, what: str) -> int:
+    if not isinstance(value, int):
+        raise TypeError(f"{what} is {value!r}")
+    _within(value, MOST_US, what)
+    return value
+
+
+def _session(value: dict[str, Any]) -> Session:
+    made: Session = _made(Session, value)
+    _within(made.period_us, MOST_US, "period_us", least=1)
+    _within(made.wall_offset_ns, MOST, "wall_offset_ns", least=-MOST)
+    return made
+
+
+def _counts(value: dict[str, Any]) -> Counts:
+    made: Counts = _made(Counts, value)
+    for what in fields(Counts):
+        _within(getattr(made, what.name), MOST, what.name)
+    return made
 
 
 def _device(value: dict[str, Any]) -> RecordedDevice:
@@ -241,6 +265,7 @@ def _device(value: dict[str, Any]) -> RecordedDevice:
     properties: DeviceProperties | None = None if found is None else _made(DeviceProperties, found)
     made: RecordedDevice = _made(RecordedDevice, value, properties=properties)
     _within(made.device, layout.MAX_DEVICES, "device")
+    _within(made.slots_used, MOST, "slots_used")
     if properties is not None:
         _within(properties.cores, layout.MAX_CORES + 1, "cores")
         _within(properties.memory_bytes, 1 << 64, "memory")
@@ -258,7 +283,10 @@ def _owner(value: dict[str, Any]) -> RecordedOwner:
     made: RecordedOwner = _made(RecordedOwner, value, owner=owner)
     _within(owner.device, layout.MAX_DEVICES, "device")
     _within(owner.slot, layout.SLOTS_PER_DEVICE, "slot")
-    _within(made.track, 1 << 62, "track")
+    _within(owner.pid, MOST, "pid")
+    _within(owner.generation, MOST, "generation")
+    _within(made.track, MOST, "track")
+    _within(made.acquired_us, MOST_US, "acquired_us", least=-MOST_US)
     return made
 
 

@@ -157,6 +157,9 @@ class Player:
                 self._waiting.append(partial(self._play_totals, data))
             else:
                 yield from self._ticks(data)
+        except FormatError:
+            self.lose()
+            raise
         except (ValueError, IndexError) as e:
             self.lose()
             raise FormatError(f"a message makes no sense: {e}") from None
@@ -179,6 +182,8 @@ class Player:
                 late_us, at = f.read_number(data, at)
                 missed, at = f.read_number(data, at)
             time_us += period_us + f.unzigzag(head >> 1)
+            if not 0 <= time_us < f.MOST_US:
+                raise ValueError("a time that can't be")
             moment = Moment(time_us * 1000, late_us, missed)
             yield moment
             waiting, self._waiting = self._waiting, []

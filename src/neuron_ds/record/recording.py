@@ -92,11 +92,11 @@ class Recording:
     def _first(self) -> tuple[f.Session, tuple[DeviceProperties, ...], int] | None:
         player = Player()
         cursor = Cursor(player, self._play(player, 0))
-        moment = cursor.step()
-        if moment is None:
+        while (moment := cursor.step()) is not None and player.world is None:
+            pass  # nobody knows whose it is
+        world = player.world
+        if moment is None or world is None:
             return None
-        world = cursor.player.world
-        assert world is not None
         return world.session, tuple(d.properties for d in world.devices if d.properties is not None), moment.time_ns
 
     def _last(self) -> tuple[int, f.Counts]:

@@ -6,6 +6,7 @@ a file says is the recording's business; how the environment names one stands at
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 import time
@@ -357,6 +358,8 @@ def _speed(text: str) -> float:
 
 # --- How a time is written --------------------------------------------------------------------------------------------
 
+#: A hundred years: more digits say nothing, and no clock has them.
+MOST_S = 100 * 365.25 * 86400
 _UNITS_S = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
@@ -365,13 +368,13 @@ def seconds_of(text: str) -> float:
     import re
 
     parts = re.findall(r"(\d+(?:\.\d+)?)(ms|s|m|h)", text)
-    try:
-        if parts and "".join(n + unit for n, unit in parts) == text:
-            return sum(float(n) * _UNITS_S[unit] for n, unit in parts)
-        if re.fullmatch(r"\d+(\.\d+)?", text):
-            return float(text)
-    except OverflowError:
-        pass
+    seconds = math.inf
+    if parts and "".join(n + unit for n, unit in parts) == text:
+        seconds = sum(float(n) * _UNITS_S[unit] for n, unit in parts)
+    elif re.fullmatch(r"\d+(\.\d+)?", text):
+        seconds = float(text)
+    if seconds <= MOST_S:
+        return seconds
     raise BadValue(f"{text!r} is no duration; as in 90, 500ms, 5m or 1h30m")
 
 

@@ -135,7 +135,7 @@ class Pane(Widget, can_focus=True):
         color = not self.app.no_color
         strip = Strip([Segment(safe(text), style_of(look, color=color)) for text, look in line if text])
         strip = strip.adjust_cell_length(width)
-        if spot is not None:
+        if spot is not None and spot.start < width:  # a terminal may be too narrow for it
             before, inside, behind = strip.divide([spot.start, min(spot.end, width), width])
             strip = Strip.join([before, inside.apply_style(_REVERSE), behind])
         elif y == 0 and self.has_focus and self.block.fixed:
