@@ -46,7 +46,7 @@ class Terminal:
         while self.process.poll() is None:
             assert time.monotonic() < deadline, "it does not end"
             self._read(0.1)
-        while self._read(0):
+        while self._read(0.3):  # the kernel moves on what is behind a full buffer in its own time
             pass
         return self.process.returncode
 
@@ -64,11 +64,15 @@ class Terminal:
         os.write(self._fd, text.encode())
 
     @property
+    def has_its_modes(self):
+        return termios.tcgetattr(self._side) == self.before
+
+    @property
     def is_restored(self):
         """Whether the terminal is as it was: its modes, the screen of before, the cursor, no reports of the mouse."""
         at = self.written.rfind
         return (
-            termios.tcgetattr(self._side) == self.before
+            self.has_its_modes
             and at(b"\x1b[?1049l") > at(b"\x1b[?1049h") >= 0
             and at(b"\x1b[?25h") > at(b"\x1b[?25l")
             and at(b"\x1b[?1000l") > at(b"\x1b[?1000h")

@@ -126,8 +126,8 @@ def export_command(
 
     Parquet (.parquet) and CSV (.csv, .csv.gz; - for standard output) have a row for each counter of each slab at each
     look; a trace has counters for every core, slices for models and processes and instants for errors: as Chrome's JSON
-    (.json, .json.gz) or as Perfetto's packets (.perfetto-trace, .pftrace). Exit 2 where the recording can't be read or
-    the output can't be written; no half of it stays behind then.
+    (.json, .json.gz) or as Perfetto's packets (.perfetto-trace, .pftrace). Exit 0 when it is written; 2
+    where the recording can't be read or the output not be written: no half of it stays behind then.
 
     \b
     Examples:
@@ -186,7 +186,7 @@ def report_command(file: str, output: str, force: bool, since: str | None, until
 
     Utilization of every core over time, throughput, latency, memory, errors, the life of each process, and what the
     rules of neuron-ds diagnose find. The page needs no network and runs no script; its data is in it as JSON too.
-    Exit 2 where the recording can't be read or the page can't be written.
+    Exit 0 when it is written; 2 where the recording can't be read or the page can't be written.
 
     \b
     Example:

@@ -63,7 +63,8 @@ def minded(fd: int, stop: Callable[[], object]) -> Iterator[None]:
 
 
 def _leave(fd: int, before: list[object] | None) -> None:
-    """End this very process, whatever its other threads wait for. What nobody reads is thrown away: writing blocks."""
+    """End this very process, whatever its other threads wait for. The modes of a terminal can always be set; whether it
+    takes one more word depends on whether what nobody reads can be thrown away."""
     with contextlib.suppress(termios.error, OSError):
         if before is not None:
             termios.tcsetattr(fd, termios.TCSANOW, before)  # type: ignore[arg-type]  # as tcgetattr gave it
