@@ -81,7 +81,8 @@ def _reading(file: str, since: str | None, until: str | None) -> Iterator[_Readi
     """A recording; what is not whole in it is told at the end. A signal to end is heeded as Ctrl-C is."""
     from neuron_ds.record import Recording
 
-    before = {number: signal.signal(number, _stop) for number in (signal.SIGTERM, signal.SIGHUP)}
+    heeded = [n for n in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, _stop) for number in heeded}
     try:
         with Recording(file) as recording:
             reading = _Reading(recording, since, until)

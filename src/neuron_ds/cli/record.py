@@ -7,7 +7,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import click
@@ -38,12 +38,13 @@ class Signals:
 
 @contextmanager
 def signals(*, ask: bool) -> Iterator[Signals]:
-    """Until then a signal to end is a wish, and with ``ask`` so is SIGUSR1."""
+    """Until then a signal to end is a wish, and with ``ask`` so is SIGUSR1; what is ignored (nohup) stays ignored."""
     got = Signals()
     handlers: dict[int, Callable[[int, object], None]] = dict.fromkeys(STOP_SIGNALS, got.stop)
     if ask:
         handlers[signal.SIGUSR1] = got.ask
-    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    heeded = {n: handler for n, handler in handlers.items() if signal.getsignal(n) is not signal.SIG_IGN}
+    before = {number: signal.signal(number, handler) for number, handler in heeded.items()}
     try:
         yield got
     finally:
@@ -198,7 +199,7 @@ def _to_file(
     progress = Progress()
     try:
         with Recorder(sink, rate_hz=rate_hz, pids=pids, devices=devices) as recorder:
-            _tell_missing(recorder, pids)
+            _tell_missing(recorder, pids, devices)
 
             def stopped() -> bool:
                 progress.show(lambda: f"{sink.path}: {_so_far(recorder)}, {_size(sink.size_bytes)}")
@@ -241,6 +242,8 @@ class _Kept:
 
         if not os.path.isdir(directory):
             raise Failure(f"--out-dir {directory}: no such directory")
+        if not os.access(directory, os.W_OK | os.X_OK):
+            raise Failure(f"--out-dir {directory}: nothing can be written there; name another")
         self.keep_s, self.directory, self.compression = keep_s, directory, compression
         self.kinds = kinds or flight.KINDS
         self.after_s = flight.AFTER_S if after_s is None else after_s
@@ -263,15 +266,17 @@ def _in_flight(
     progress = Progress()
 
     def told(path: str, text: str) -> None:
-        progress.clear()
-        if path:
-            put(path)
-            sys.stdout.flush()
-        tell(f"{path}: {text}" if path else text)
+        with suppress(OSError):  # where nobody reads any more: what happens is written all the same
+            progress.clear()
+            tell(f"{path}: {text}" if path else text)
+        with suppress(OSError):
+            if path:
+                put(path)
+                sys.stdout.flush()
 
     ring = flight.Ring(kept.keep_s)
     with Recorder(ring, rate_hz=rate_hz, pids=pids, devices=devices, keyframe_s=kept.keyframe_s) as recorder:
-        _tell_missing(recorder, pids)
+        _tell_missing(recorder, pids, devices)
         alarms = flight.Alarms(recorder, hang_s=kept.hang_s, quiet_s=kept.keep_s, kinds=kept.kinds)
         recorded = flight.FlightRecorder(
             recorder, ring, alarms, kept.directory, after_s=kept.after_s, compression=kept.compression, told=told
@@ -300,7 +305,9 @@ def _fly(got: Signals, recorder: Recorder, recorded: FlightRecorder, ring: Ring,
     return got.stopped
 
 
-def _tell_missing(recorder: Recorder, pids: tuple[int, ...]) -> None:
+def _tell_missing(recorder: Recorder, pids: tuple[int, ...], devices: tuple[int, ...]) -> None:
+    for device in sorted(set(devices) - {d.device for d in recorder.world.devices}):
+        tell(f"there is no device {device}, so far; neuron-ds ls shows which there are")
     there = {owner.pid for owner in recorder.tracks.values()}
     for pid in sorted(set(pids) - there):
         tell(f"process {pid} has no slab that can be read, so far; neuron-ds ls shows who has")

@@ -10,12 +10,15 @@ import errno
 import io
 import os
 import queue
+import stat
 import struct
 import threading
+import zlib
 from bisect import bisect_right
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from heapq import merge
 from typing import IO, Any, cast
 
 from neuron_ds import __version__
@@ -26,14 +29,21 @@ COMPRESSIONS = ("zstd", "lz4", "none")
 MISSING = "mcap is not installed; pip install 'neuron-datastore[record]'"
 #: Chunks that may wait for a slow disk before the recorder waits with them.
 PATIENT_CHUNKS = 64
-#: No chunk of ours is as large, whatever its head says.
-MOST_BYTES = 1 << 30
+#: A chunk ends early where a second of messages is more than this.
+CHUNK_BYTES = 64 << 20
+#: No chunk of ours is as large, whatever its head says, nor has as many messages; one that is may be made to harm.
+MOST_BYTES, MOST_MESSAGES = 256 << 20, 1 << 16
+#: So many kinds of damage are told one by one.
+MOST_HURT = 100
 
 _MAGIC = b"\x89MCAP0\r\n"
 _HEAD = struct.Struct("<BQ")
 #: Of a chunk: start and end time, size and CRC of what is in it, length of the name of its compression.
 _CHUNK = struct.Struct("<QQQII")
+#: Of a message: channel, sequence, log time and publish time.
+_MESSAGE = struct.Struct("<HIQQ")
 _CHUNK_CODE, _DATA_END, _FOOTER, _LAST_CODE = 0x06, 0x0F, 0x02, 0x0F
+_SCHEMA_CODE, _CHANNEL_CODE, _MESSAGE_CODE = 0x03, 0x04, 0x05
 _KINDS = tuple(f.SCHEMAS)
 
 
@@ -109,6 +119,21 @@ class _Disk:
                 self._room.release()
 
 
+def _made(path: str, force: bool) -> int:
+    """A new file, for its owner only, as slabs are: also where there was one that others may read."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK | (0 if force else os.O_EXCL)
+    fd = os.open(path, flags, 0o600)  # a pipe that nobody reads from is an error, and not waited for
+    try:
+        os.set_blocking(fd, True)
+        if stat.S_ISREG(os.fstat(fd).st_mode):
+            os.fchmod(fd, 0o600)
+            os.ftruncate(fd, 0)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
 class FileSink:
     """A new recording. ``put`` messages in the order of their times, ``flush`` every second, ``close`` it."""
 
@@ -117,9 +142,8 @@ class FileSink:
         need_mcap()
         from mcap.writer import CompressionType, IndexType, Writer
 
-        flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | (os.O_TRUNC if force else os.O_EXCL)
         try:
-            fd = os.open(path, flags, 0o600)  # slabs are for their owner only, and so is what was in them
+            fd = _made(path, force)
         except FileExistsError:
             raise SystemFailure("exists already; --force replaces it", path=path, code=errno.EEXIST) from None
         except OSError as e:
@@ -129,7 +153,7 @@ class FileSink:
         kinds = {"zstd": CompressionType.ZSTD, "lz4": CompressionType.LZ4, "none": CompressionType.NONE}
         self._writer: Any = Writer(
             cast(IO[bytes], self._disk),
-            chunk_size=MOST_BYTES // 4,
+            chunk_size=CHUNK_BYTES,
             compression=kinds[compression],
             index_types=IndexType.CHUNK,
         )
@@ -202,13 +226,17 @@ class File:
         need_mcap()
         self.path = path
         self.finished = False
-        self._hurt: list[str] = []
+        self._hurt: dict[str, None] = {}
         self._end = ""  # why the file ends where it does
         self._at, self._last_ns = len(_MAGIC), 0  # what stands before was looked at
         self._channels = dict(enumerate(_KINDS, 1))
-        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        # a pipe that nobody writes to would be waited for
+        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         try:
-            self.size = os.fstat(self._fd).st_size
+            status = os.fstat(self._fd)
+            if stat.S_ISDIR(status.st_mode) or stat.S_ISFIFO(status.st_mode):
+                raise FormatError("is no file that could be a recording: a directory or a pipe", path=path)
+            self.size = status.st_size
             magic = self._read(0, len(_MAGIC))
             if magic != _MAGIC:
                 raise FormatError("this is no recording: it doesn't begin as an MCAP file does", path=path)
@@ -254,12 +282,13 @@ class File:
     @property
     def damage(self) -> tuple[str, ...]:
         """What is not whole, in words."""
-        return (*self._hurt, self._end) if self._end else tuple(self._hurt)
+        more = ["and more of this kind"] if len(self._hurt) >= MOST_HURT else []
+        return (*self._hurt, *more, self._end) if self._end else (*self._hurt, *more)
 
     def hurt(self, text: str) -> None:
         """Something turned out not to be whole."""
-        if text not in self._hurt:
-            self._hurt.append(text)
+        if len(self._hurt) < MOST_HURT:
+            self._hurt[text] = None
 
     def refresh(self) -> bool:
         """Whether the file has grown by chunks since."""
@@ -286,16 +315,16 @@ class File:
         """Where the next chunk begins, by the look of its head."""
         back = _HEAD.size + _CHUNK.size - 4  # what is searched for are length and name of the compression
         names = [struct.pack("<I", len(name)) + name for name in (b"zstd", b"lz4")]
-        step = 1 << 20
+        step = 1 << 12
         while at < self.size:
             window = self._read(at, step + back + 16)
-            for where in sorted(w for name in names for w in _all(window, name)):
+            for where in merge(*(_all(window, name) for name in names)):
                 start = at + where - back
                 if where >= back and window[where - back] == _CHUNK_CODE and self._fits(start):
                     (_, length) = _HEAD.unpack(self._read(start, _HEAD.size))
                     if start + _HEAD.size + length <= self.size:
                         return start
-            at += step
+            at, step = at + step, min(step * 2, 1 << 20)
         return None
 
     def find(self, log_ns: int) -> int:
@@ -305,37 +334,87 @@ class File:
     def messages(self, index: int) -> list[Message]:
         """What is in a chunk; of one that isn't whole nothing, and ``damage`` says so. Raises FormatError for what is
         whole and of another version."""
-        from mcap.data_stream import ReadDataStream
-        from mcap.records import Channel, Chunk, Schema
-        from mcap.records import Message as Record
-        from mcap.stream_reader import breakup_chunk
-
         span = self.spans[index]
         try:
-            data = self._read(span.offset + _HEAD.size, span.size - _HEAD.size)
-            if _CHUNK.unpack_from(data)[2] > MOST_BYTES:
-                raise ValueError("far too large")
-            records: list[Any] = breakup_chunk(Chunk.read(ReadDataStream(io.BytesIO(data))), validate_crc=True)
+            records = _records(_unpacked(self._read(span.offset + _HEAD.size, span.size - _HEAD.size)))
+            schemas, channels = _named(records)
         except Exception as e:  # whatever its libraries make of damaged bytes
             self.hurt(f"the chunk at byte {span.offset} is damaged ({type(e).__name__}): it is left out")
             return []
-        schemas = {r.id: r.name for r in records if isinstance(r, Schema)}
-        for record in records:
-            if isinstance(record, Channel):
-                try:
-                    self._channels[record.id] = f.kind_of(schemas.get(record.schema_id, ""))
-                except FormatError as e:
-                    raise FormatError(e.message, path=self.path) from None
-        return [
-            Message(self._channels[r.channel_id], r.sequence, r.log_time, r.data)
-            for r in records
-            if isinstance(r, Record) and r.channel_id in self._channels
-        ]
+        for number, schema in channels:
+            try:
+                self._channels[number] = f.kind_of(schemas.get(schema, ""))
+            except FormatError as e:
+                raise FormatError(e.message, path=self.path) from None
+        found = []
+        for code, data in records:
+            if code == _MESSAGE_CODE:
+                channel, sequence, log_ns, _ = _MESSAGE.unpack_from(data)
+                if channel in self._channels:
+                    found.append(Message(self._channels[channel], sequence, log_ns, data[_MESSAGE.size :]))
+        return found
 
     def close(self) -> None:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+
+def _unpacked(chunk: bytes) -> bytes:
+    """What is in a chunk, never more than its head says. Raises ValueError, or what its libraries raise."""
+    _, _, size, crc, name_size = _CHUNK.unpack_from(chunk)
+    at = _CHUNK.size + name_size
+    name, packed = chunk[_CHUNK.size : at], chunk[at + 8 :]
+    if size > MOST_BYTES:
+        raise ValueError("far too large")
+    if name == b"zstd":
+        import zstandard
+
+        with zstandard.ZstdDecompressor().stream_reader(io.BytesIO(packed)) as reader:
+            data = reader.read(size + 1)
+    elif name == b"lz4":
+        import lz4.frame  # type: ignore[import-untyped]  # comes with mcap
+
+        data = lz4.frame.LZ4FrameDecompressor().decompress(packed, max_length=size + 1)
+    elif not name:
+        data = packed
+    else:
+        raise ValueError("an unknown compression")
+    if len(data) != size or (crc and zlib.crc32(data) != crc):
+        raise ValueError("not what was written")
+    return data
+
+
+def _records(data: bytes) -> list[tuple[int, bytes]]:
+    """The code and bytes of each record. Raises ValueError, struct.error."""
+    found: list[tuple[int, bytes]] = []
+    at = 0
+    while at < len(data):
+        code, length = _HEAD.unpack_from(data, at)
+        at += _HEAD.size
+        if not code or at + length > len(data) or (code == _MESSAGE_CODE and length < _MESSAGE.size):
+            raise ValueError("a record makes no sense")
+        if len(found) >= MOST_MESSAGES:
+            raise ValueError("far too many messages")
+        found.append((code, data[at : at + length]))
+        at += length
+    return found
+
+
+def _named(records: list[tuple[int, bytes]]) -> tuple[dict[int, str], list[tuple[int, int]]]:
+    """(names of schemas by number, (number, schema) of each channel). Raises what mcap makes of nonsense."""
+    from mcap.data_stream import ReadDataStream
+    from mcap.records import Channel, Schema
+
+    schemas, channels = {}, []
+    for code, data in records:
+        if code == _SCHEMA_CODE:
+            schema = Schema.read(ReadDataStream(io.BytesIO(data)))
+            schemas[schema.id] = schema.name
+        elif code == _CHANNEL_CODE:
+            channel = Channel.read(ReadDataStream(io.BytesIO(data)))
+            channels.append((channel.id, channel.schema_id))
+    return schemas, channels
 
 
 def _all(data: bytes, wanted: bytes) -> Iterator[int]:

@@ -7,6 +7,7 @@ and is often what is in trouble then. If the recorder itself is killed, what it 
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 import time
@@ -15,7 +16,7 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 
 from neuron_ds import layout
-from neuron_ds.errors import NeuronDSError
+from neuron_ds.errors import NeuronDSError, SystemFailure
 from neuron_ds.record import format as f
 from neuron_ds.record.container import FileSink
 from neuron_ds.record.recorder import Recorder
@@ -94,6 +95,11 @@ class Ring:
 
     def flush(self) -> None: ...
 
+    @property
+    def crowded(self) -> bool:
+        """Whether the newest segment is so large that another should begin: only whole ones can be forgotten."""
+        return bool(self._segments) and self._segments[-1].size_bytes > self._most // SEGMENTS
+
     def _forget(self, now_ns: int) -> None:
         while len(self._segments) > 1 and self._segments[1].start_ns <= now_ns - self._keep_ns:
             self._segments.popleft()
@@ -163,6 +169,7 @@ class Alarms:
                 yield DEATH, pid, f"process {pid} is gone"
         if self._living.keys() != tracks.keys():
             self._cores = {key: seen for key, seen in self._cores.items() if key[0] in tracks}
+            self._told = {key: until_us for key, until_us in self._told.items() if until_us > self._recorder.last_us}
         self._living = tracks
 
     def _slabs(self, now_us: int) -> Iterator[tuple[str, int, str]]:
@@ -228,6 +235,8 @@ class FlightRecorder:
                 self.happened(*found)
         if self._due_us is not None and now_us >= self._due_us:
             self._write()
+        elif self._ring.crowded:
+            self._recorder.keyframe()
 
     def happened(self, kind: str, text: str) -> None:
         """Something did; what comes before the file is written goes into the same one."""
@@ -249,11 +258,16 @@ class FlightRecorder:
 
     def _run(self, path: str, segments: list[list[_Message]], text: str) -> None:
         stem, number = path.removesuffix(".mcap"), 1
-        while os.path.exists(path):
-            number += 1
-            path = f"{stem}-{number}.mcap"
         try:
-            write(path, segments, self._compression)
+            while True:
+                try:
+                    write(path, segments, self._compression)
+                    break
+                except SystemFailure as e:
+                    if e.errno != errno.EEXIST:
+                        raise
+                number += 1
+                path = f"{stem}-{number}.mcap"
         except (NeuronDSError, OSError) as e:
             self.failed += 1
             self._told("", f"{text}, and can't be written: {e}")

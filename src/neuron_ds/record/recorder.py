@@ -177,7 +177,9 @@ class Recorder:
         self._tell_world(mark=text)
 
     def finish(self) -> None:
-        """Tell what has not been told yet, with the counts as they are in the end."""
+        """Tell what has not been told yet, with the counts as they are in the end: one look at least."""
+        if not self.ticks:
+            self.tick()
         self.cut()
         for device in self._devices.values():
             self._total(device)

@@ -10,6 +10,7 @@ import math
 import os
 import threading
 import time
+import weakref
 from contextlib import AbstractContextManager
 from typing import Self
 
@@ -161,6 +162,7 @@ class ReplayDriver:
         self._fresh = True  # nobody has looked at this moment yet
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
+        _open.add(self)
 
     # --- time
 
@@ -190,6 +192,8 @@ class ReplayDriver:
     def go_on(self, until_ns: int) -> None:
         """Show the state at this time; it is not gone back."""
         with self.lock:
+            if self._loop and (behind_ns := until_ns - self.moment_ns) > 0:
+                self._shift_ns += behind_ns // self._round_ns * self._round_ns  # no round is played that nobody sees
             while not self._still:
                 while (coming := self._next()) is not None and coming.time_ns + self._shift_ns <= until_ns:
                     self._step()
@@ -212,12 +216,16 @@ class ReplayDriver:
         self._cursor.step()
         self._fresh = True
 
+    @property
+    def _round_ns(self) -> int:
+        recording = self.recording
+        return recording.end_ns - recording.start_ns + recording.session.period_us * 1000
+
     def _begin_anew(self) -> None:
         """A loop's next round: the same once more, later."""
-        start_ns, end_ns = self.recording.start_ns, self.recording.end_ns
-        self._shift_ns += end_ns - start_ns + self.recording.session.period_us * 1000
+        self._shift_ns += self._round_ns
         before = set(self._cursor.player.tracks)
-        self._cursor = self._seek(start_ns)
+        self._cursor = self._seek(self.recording.start_ns)
         for track in before - self._cursor.player.tracks.keys():
             self._memory.drop(track)
 
@@ -242,8 +250,15 @@ class ReplayDriver:
         while not self._stop.wait(KEEP_UP_S):
             self.go_on(self.clock.now_ns())
 
+    def forked(self) -> None:
+        """In a child process: go on by oneself. The thread is the parent's, and so is the memory it plays into."""
+        self._stop, self._thread = threading.Event(), None
+        self._memory = _Slabs()
+        self._cursor = self._seek(self._cursor.player.time_ns)
+
     def close(self) -> None:
         """End what goes on by itself."""
+        _open.discard(self)
         self._stop.set()
         if self._thread is not None:
             self._thread.join()
@@ -330,6 +345,31 @@ class ReplayDriver:
 
     def reset(self, device: int) -> None:
         raise NotSupported("the totals of a recording can't be reset", device=device, path=self.path)
+
+
+#: Those that are not closed: a fork waits until none of their threads plays, so that the child finds them whole.
+_open: weakref.WeakSet[ReplayDriver] = weakref.WeakSet()
+_held: list[ReplayDriver] = []
+
+
+def _hold() -> None:
+    for driver in list(_open):
+        driver.lock.acquire()
+        _held.append(driver)
+
+
+def _let_go() -> None:
+    while _held:
+        _held.pop().lock.release()
+
+
+def _go_on_in_child() -> None:
+    for driver in _held:
+        driver.forked()
+    _let_go()
+
+
+os.register_at_fork(before=_hold, after_in_parent=_let_go, after_in_child=_go_on_in_child)
 
 
 def _why(recorded: f.RecordedOwner) -> type[NeuronDSError]:
