@@ -50,7 +50,7 @@ def test_ten_minutes_of_other_seeds_are_quiet(driver: SoftwareDriver, seed: int)
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("seed", range(100, 106))
+@pytest.mark.parametrize("seed", range(100, 103))
 def test_hours_at_the_full_pace_are_quiet(driver: SoftwareDriver, seed: int) -> None:
     models = ("bert-base", "resnet50", "llama-3.2-1b", "vit-large")
     serving = [work("inference", n, 2, seed + n, model=model) for n, model in enumerate(models)]

@@ -27,6 +27,10 @@ class Stopped(BaseException):
     """A signal asked for the end."""
 
 
+def _heed_no_more(number: int, frame: object) -> None:
+    """For SIG_IGN, of which Python complains with a traceback where the signal is on its way already."""
+
+
 @contextmanager
 def until_stopped() -> Iterator[None]:
     """SIGINT, SIGTERM or SIGHUP leave the block, which ends well; a second one doesn't cut the clearing up short.
@@ -36,7 +40,7 @@ def until_stopped() -> Iterator[None]:
 
     def stop(number: int, frame: object) -> None:
         for each in STOP_SIGNALS:
-            signal.signal(each, signal.SIG_IGN)
+            signal.signal(each, _heed_no_more)
         raise Stopped
 
     heeded = [number for number in STOP_SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]

@@ -27,6 +27,7 @@ from prometheus_client.registry import Collector
 
 from neuron_ds import __version__
 from neuron_ds.errors import SystemFailure
+from neuron_ds.exporter.accept import form, takes_gzip
 from neuron_ds.exporter.collector import metrics
 from neuron_ds.exporter.text import Block, write
 from neuron_ds.exporter.watch import Watch
@@ -36,7 +37,6 @@ PATIENCE_S = 30.0
 GZIP_LEVEL = 1
 _EOF = b"# EOF\n"
 _METHODS = "GET, HEAD"
-_OPENMETRICS = "application/openmetrics-text"
 
 
 class Certificate:
@@ -249,7 +249,7 @@ class _Handler(BaseHTTPRequestHandler):
     do_PUT = do_DELETE = do_PATCH = do_OPTIONS = do_POST
 
     def _metrics(self) -> None:
-        accept = _form(self._header("Accept"))
+        accept = form(self._header("Accept"))
         _, content_type = choose_encoder(accept)
         pieces = self.server.body("openmetrics" in content_type, accept)
         try:
@@ -258,7 +258,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.server.told(f"a scrape failed: {e!r}")
             self._answer(500, "text/plain; charset=utf-8", f"the scrape failed: {e!r}\n")
             return
-        zipped = _takes_gzip(self._header("Accept-Encoding"))
+        zipped = takes_gzip(self._header("Accept-Encoding"))
         chunked = self.request_version not in ("HTTP/0.9", "HTTP/1.0")
         self.send_response(200)
         self.send_header("Content-Type", content_type)
@@ -299,37 +299,6 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: object) -> None:
         """Scrapes are no news."""
-
-
-def _weighed(header: str) -> Iterator[tuple[str, dict[str, str], float]]:
-    """What a header of preferences lists: name, parameters, and weight from 0 to 1; 0 where it can't be understood."""
-    for each in header.lower().split(","):
-        name, *rest = (part.strip() for part in each.split(";"))
-        pairs = (part.partition("=") for part in rest)
-        given = {key.strip(): value.strip().strip('"') for key, _, value in pairs}
-        try:
-            weight = float(given.pop("q", "1"))
-        except ValueError:
-            weight = 0.0
-        yield name, given, weight if 0 < weight <= 1 else 0.0
-
-
-def _form(accept: str) -> str:
-    """The form that is liked best, in words that the library understands; "" for the classic text."""
-    found = [(0.0, False, "")]
-    for name, given, weight in _weighed(accept):
-        is_openmetrics, version = name == _OPENMETRICS, given.get("version", "")
-        escaping = f"; version=1.0.0; escaping={given.get('escaping', 'underscores')}"
-        if is_openmetrics and version in ("", "0.0.1", "1.0.0") and weight:
-            found.append((weight, True, name + (escaping if version == "1.0.0" else "")))
-        elif name == "text/plain" and weight:
-            found.append((weight, False, name + escaping if version == "1.0.0" else ""))
-    return max(found, key=lambda form: form[:2])[2]
-
-
-def _takes_gzip(header: str) -> bool:
-    weights = {name: weight for name, _, weight in _weighed(header)}
-    return weights.get("gzip", weights.get("*", 0.0)) > 0
 
 
 def _with(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
+from starlette.convertors import Convertor, register_url_convertor
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Mount, Route
@@ -44,6 +45,21 @@ class _Files(StaticFiles):
         return answer
 
 
+class _Number(Convertor[int]):
+    """A number of a device or core. Longer ones there are none of, and Python refuses to read them."""
+
+    regex = "[0-9]{1,9}"
+
+    def convert(self, value: str) -> int:
+        return int(value)
+
+    def to_string(self, value: int) -> str:
+        return str(value)
+
+
+register_url_convertor("number", _Number())
+
+
 class Site:
     """The answers. ``others``: None where there are no devices to report of, only frames of a recording."""
 
@@ -56,8 +72,8 @@ class Site:
                 Route("/api/report", self.report),
                 Route("/api/stream", self.stream),
                 Route("/api/frame", self.frame),
-                Route("/api/core/{device:int}/{core:int}", self.core),
-                Route("/api/core/{device:int}/{core:int}/history", self.core_history),
+                Route("/api/core/{device:number}/{core:number}", self.core),
+                Route("/api/core/{device:number}/{core:number}/history", self.core_history),
                 Route("/api/process/{id}", self.process),
                 Route("/api/process/{id}/history", self.process_history),
                 Mount("/", _Files(directory=STATIC, html=True)),
@@ -145,7 +161,7 @@ class Site:
     async def metrics(self, request: Request) -> Response:
         if self._others is None:
             return _only_recorded()
-        accept = request.headers.get("accept", "")
+        accept = ",".join(request.headers.getlist("accept"))  # a list may come in several lines
         content_type, body = await run_in_threadpool(partial(self._others.metrics, accept))
         return Response(body, 200, {"Content-Type": content_type})
 

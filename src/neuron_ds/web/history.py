@@ -51,6 +51,10 @@ class History:
         cores = tuple((cell.device, cell.core) for device in frame.devices for cell in device.cells)
         processes = tuple(process.id for process in frame.processes)
         row = whole(frame)
+        while self._moments and self._moments[-1].wall_s >= frame.wall_s:
+            if self._moments[-1].wall_s == frame.wall_s:  # a recording is over, and shows its last moment again
+                return row
+            self._moments.pop()  # the clock was put back: what would come later has no place any more
         self._moments.append(
             Moment(
                 frame.wall_s,

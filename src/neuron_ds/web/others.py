@@ -54,9 +54,10 @@ class Others:
         """The exporter's families, as an Accept header wants them: content type and text."""
         from prometheus_client.exposition import choose_encoder
 
+        from neuron_ds.exporter.accept import form
         from neuron_ds.exporter.text import write
 
-        _, content_type = choose_encoder(accept)
+        _, content_type = choose_encoder(form(accept))
         openmetrics = "openmetrics" in content_type
         report = self._watching().report()
         pieces = write(chain(report.small(), report.many()), openmetrics=openmetrics)

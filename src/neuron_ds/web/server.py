@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from neuron_ds.errors import BadValue, SystemFailure
 from neuron_ds.web.app import Site
@@ -25,6 +26,8 @@ from neuron_ds.web.stream import MOST_CLIENTS, Hub, event
 
 #: What a client takes nothing of for so long ends its connection; and how long the end may wait for anybody.
 STUCK_MS, GRACE_S = 30_000, 1
+#: Who asks nothing for so long, twice that at the most, is let go.
+ASK_S = 15.0
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -47,6 +50,30 @@ def listen(host: str, port: int) -> socket.socket:
         made.close()
         raise SystemFailure(f"can't listen on {where}: {e.strerror}; --listen chooses another", code=e.errno) from e
     return made
+
+
+class _Connection(H11Protocol):
+    """A connection that is let go when it asks nothing for a while: those whose other end is gone without having asked
+    would add up until there is no room for anybody."""
+
+    _asked: object = None
+    _look: asyncio.TimerHandle
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
+        super().connection_made(transport)
+        self._look = self.loop.call_later(ASK_S, self._look_again)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._look.cancel()
+        super().connection_lost(exc)
+
+    def _look_again(self) -> None:
+        waits = self.cycle is None or self.cycle.response_complete  # type: ignore[redundant-expr]  # None at first
+        if waits and self._asked is self.cycle:
+            self.transport.close()
+            return
+        self._asked = self.cycle
+        self._look = self.loop.call_later(ASK_S, self._look_again)
 
 
 class WebServer:
@@ -77,7 +104,7 @@ class WebServer:
             uvicorn.Config(
                 guard,
                 loop="asyncio",
-                http="h11",
+                http=_Connection,
                 ws="none",
                 lifespan="off",
                 access_log=False,

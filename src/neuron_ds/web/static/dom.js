@@ -39,6 +39,7 @@ export function say(element, text) {
 export function keyed(parent, items, key, make, update = () => {}) {
   const kept = parent.keyed ?? new Map();
   const next = new Map();
+  const focused = parent.contains(document.activeElement) ? document.activeElement : null;
   let at = parent.firstElementChild;
   for (const item of items) {
     const name = key(item);
@@ -51,6 +52,8 @@ export function keyed(parent, items, key, make, update = () => {}) {
   }
   for (const element of kept.values()) element.remove();
   parent.keyed = next;
+  // What moves to another place loses the keyboard on its way.
+  if (focused && focused !== document.activeElement && focused.isConnected) focused.focus({ preventScroll: true });
 }
 
 /** A table's body: rows of texts, each with a key in front. */

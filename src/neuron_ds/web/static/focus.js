@@ -5,10 +5,14 @@ export class Focus extends EventTarget {
   constructor() {
     super();
     this.read();
-    addEventListener("hashchange", () => {
-      this.read();
-      this.dispatchEvent(new Event("change"));
-    });
+    addEventListener("hashchange", () => this.follow());
+  }
+
+  /** Go by the address. Where we changed it ourselves at once: its event comes too late for who presses twice. */
+  follow() {
+    const { key, metric } = this;
+    this.read();
+    if (this.key !== key || this.metric !== metric) this.dispatchEvent(new Event("change"));
   }
 
   read() {
@@ -62,5 +66,6 @@ export class Focus extends EventTarget {
     if (process !== null) said.set("process", process);
     if (metric !== "utilization") said.set("metric", metric);
     location.hash = said.toString();
+    this.follow();
   }
 }

@@ -13,7 +13,9 @@ export class Past {
 
   add(wall_s, figures) {
     const times = this.columns.wall_s;
-    if (times.length && wall_s <= times[times.length - 1]) return;
+    // The clock may be put back: what would come later has no place any more.
+    while (times.length && wall_s < times.at(-1)) Object.values(this.columns).forEach((column) => column.pop());
+    if (wall_s === times.at(-1)) return;
     times.push(wall_s);
     for (const [name, column] of Object.entries(this.columns)) {
       if (name !== "wall_s") column.push(figures?.[name] ?? null);
