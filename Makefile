@@ -70,7 +70,7 @@ docs: $(VENV)/.extra-docs ## the documentation as a site in site/
 	@NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict --quiet --site-dir site $(ARGS)
 	@echo "site/index.html"
 
-lint: $(CORE) $(VENV)/.extra-lint $(VENV)/.extra-bench $(VENV)/.extra-monitor $(VENV)/.extra-exporter $(VENV)/.extra-record $(VENV)/.extra-top $(VENV)/.extra-web ## style, types, the stub against the built core, the direction of imports
+lint: $(CORE) $(VENV)/.extra-lint $(VENV)/.extra-test ## style, types, the stub against the built core, the direction of imports
 	@$(VENV)/bin/ruff check .
 	@$(VENV)/bin/ruff format --check .
 	@$(VENV)/bin/mypy
