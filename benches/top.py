@@ -16,53 +16,19 @@ import termios
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
-from dataclasses import dataclass
 
-from benches.crowd import runtimes
-from benches.fixtures import MANY_DEVICES, directory
 from benches.harness import Reading
+from benches.machine import readings
 
 PERIODS = 10
 #: Until it has drawn its first pictures, and its histories have begun.
 SETTLED_S = 4.0
 COLUMNS, ROWS = 120, 40
-_PERCENT = "%"
-
-
-@dataclass(frozen=True)
-class Case:
-    """So many processes with so many slabs and cores each; on each of those so many executions a second."""
-
-    processes: int
-    devices_each: int
-    cores_each: int
-    rate_hz: float
-    limit_percent: float
-
-
-CASES = {
-    "top, 16 processes on 16 devices each": Case(16, MANY_DEVICES, 1, 5, 5),
-    "top, 256 processes": Case(256, 1, 1, 5, 5),
-}
+LIMIT_PERCENT = 5
 
 
 def comparisons() -> Iterator[Reading]:
-    for name, case in CASES.items():
-        with ExitStack() as stack:
-            path = stack.enter_context(directory(devices=MANY_DEVICES))
-            stack.enter_context(
-                runtimes(
-                    path,
-                    processes=case.processes,
-                    devices=MANY_DEVICES,
-                    devices_each=case.devices_each,
-                    cores_each=case.cores_each,
-                    rate_hz=case.rate_hz,
-                )
-            )
-            top = stack.enter_context(Top(path))
-            yield Reading(name, "processor time / time", top.percent, case.limit_percent, _PERCENT)
+    return readings("top", Top, LIMIT_PERCENT)
 
 
 class Top:

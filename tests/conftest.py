@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -12,6 +13,12 @@ import pytest
 from neuron_ds.driver import steps
 from neuron_ds.driver.software import SoftwareDriver
 from tests.processes import result_of
+
+# Whoever runs the tests in the background of a shell lets them ignore SIGINT, and with them all that they start, which
+# then rightly goes on ignoring it; what the tests send must be heard.
+for _number in (signal.SIGINT, signal.SIGHUP):
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, signal.default_int_handler if _number == signal.SIGINT else signal.SIG_DFL)
 
 GOLDEN = Path(__file__).parent / "golden"
 

@@ -201,6 +201,7 @@ def test_a_signal_ends_it_well(tmp_path, root, producer, number):
         assert recording.damage == ()
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_one_line_and_leaves_what_is_whole(tmp_path, root, producer):
     path = tmp_path / "a.mcap"
 

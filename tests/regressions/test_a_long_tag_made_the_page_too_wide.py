@@ -1,10 +1,13 @@
 """A tag of many letters without a space, as the title of the details, made the page wider than a phone."""
 
+import pytest
+
 from tests.web.browser import Sight, browser
 from tests.web.conftest import serve  # noqa: F401  # a fixture
 from tests.web.helpers import Shown, cell, device, frame, process
 
 
+@pytest.mark.slow
 def test_it_fits_a_phone(serve):  # noqa: F811
     cells = [cell(0, 0)]
     shown = Shown(frame([device(0, cells)], [process("7", cells, tag="ä" * 128)]))

@@ -1,6 +1,8 @@
 """When a recording was over, its last moment took the place of all others in the past; and a clock that was put back
 made the past go back and forth, and the page's graphs stand still."""
 
+import pytest
+
 from neuron_ds.web.app import STATIC
 from neuron_ds.web.history import History
 from tests.web.browser import browser
@@ -27,6 +29,7 @@ def test_what_the_clock_took_back_is_forgotten():
     assert history.of_core(0, 0)["utilization"] == [0.0, 0.25, 0.75, 1.0]
 
 
+@pytest.mark.slow
 def test_the_page_does_so_too():
     script = """(source) => {
       const { Past } = new Function(source.replaceAll("export ", "") + "; return { Past };")();

@@ -26,13 +26,12 @@ def stuck(tmp_path):
             assert time.monotonic() < deadline, "its terminal takes all that it writes"
             waiting = now
             terminal.type("??" * 50)  # help, and back: all of the screen each time
-            time.sleep(1.0)
+            time.sleep(0.5)
         yield terminal
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_ends_it(stuck, number):
-    stuck.process.send_signal(number)
+def test_a_signal_ends_it(stuck):
+    stuck.process.send_signal(signal.SIGTERM)
     assert stuck.process.wait(PATIENCE_S) == 0
     assert stuck.has_its_modes  # no more than that can be had of a terminal that takes nothing
 

@@ -18,6 +18,9 @@ def shares(first, second):
     return frame([device(0, CELLS)], processes)
 
 
+pytestmark = pytest.mark.slow
+
+
 @pytest.fixture
 def page(serve):  # noqa: F811
     shown = Shown(shares(0.9, 0.1))
