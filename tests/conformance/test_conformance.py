@@ -45,7 +45,13 @@ def expected(*tags: str) -> dict[str, int]:
 
 
 @pytest.mark.timeout(320)
-@pytest.mark.parametrize(("driver", "tags"), [("software", ("common", "software")), ("standin", ("common", "kernel"))])
+@pytest.mark.parametrize(
+    ("driver", "tags"),
+    [
+        ("software", ("common", "software")),
+        pytest.param("standin", ("common", "kernel"), marks=pytest.mark.slow),  # half a minute
+    ],
+)
 def test_every_rule_holds(driver: str, tags: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     line, counts = run(driver)
     with capsys.disabled():

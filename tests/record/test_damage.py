@@ -170,6 +170,7 @@ def size_reaches(path, size, process) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.slow
 def test_kill_9_loses_at_most_the_open_chunk(tmp_path, root, producer):
     chance = random.Random(5)
     for turn in range(3):
