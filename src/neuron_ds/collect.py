@@ -284,8 +284,10 @@ class LatencySampler:
             self._keys, self._native = keys, native
 
     def take(self) -> dict[Key, Latencies]:
-        """What was kept since the last take. Whoever takes must find the slab still its producer's, or drop it."""
+        """What was kept since the last take, a last look included, so that nothing that completed before is told of the
+        next. Whoever takes must find the slab still its producer's, or drop it."""
         with self._lock:
+            self._native.look()
             kept, keys = self._native.take(), self._keys
         found = {}
         for key, (data, dropped) in zip(keys, kept, strict=True):
