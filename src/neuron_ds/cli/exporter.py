@@ -139,9 +139,9 @@ def exporter(
                 push = stack.enter_context(Push(watch, told=tell))
                 tell(f"otlp: every {push.interval_s:g} s to {push.endpoint}")
             if server is not None:
-                tell(f"{server.url}/metrics")
                 threading.Thread(target=server.serve_forever, daemon=True).start()
                 stack.callback(server.shutdown)
+                tell(f"{server.url}/metrics")  # last: who reads it may end us at once, and finds all of it in place
             _wait_for_the_end()
     return OK
 
