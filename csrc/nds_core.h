@@ -242,6 +242,10 @@ void nds_mapping_kill(struct nds_mapping *m);
 /* Unmaps a killed mapping. In a forked child touches nothing: the address may belong to something else by now. */
 void nds_unmap(struct nds_mapping *m);
 
+/* Takes the pages of a mapping off this process's account until they are touched again; what they hold stays. For
+ * mappings that are read now and then. */
+void nds_drop_pages(const struct nds_mapping *m);
+
 /* Kills, unmaps and gives the live word back: nobody may look at it any more. */
 void nds_mapping_free(struct nds_mapping *m);
 

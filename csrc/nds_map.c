@@ -118,6 +118,12 @@ void nds_unmap(struct nds_mapping *m)
     m->base = NULL;
 }
 
+void nds_drop_pages(const struct nds_mapping *m)
+{
+    if (nds_readable(m))
+        (void)madvise(m->base, m->size, MADV_DONTNEED); /* refused where pages are locked: then they stay */
+}
+
 void nds_mapping_free(struct nds_mapping *m)
 {
     nds_mapping_kill(m);

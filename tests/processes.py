@@ -244,6 +244,19 @@ def unshare(*what: str) -> list[str]:
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 
 
+def resident_kib(name: str) -> int:
+    """What this process has resident of mappings of files whose path ends so; of one that is deleted too."""
+    found, ours = 0, False
+    with open("/proc/self/smaps") as f:
+        for line in f:
+            first = line.split(maxsplit=1)[0]
+            if not first.endswith(":"):
+                ours = line.rstrip().removesuffix(" (deleted)").endswith(name)
+            elif ours and first == "Rss:":
+                found += int(line.split()[1])
+    return found
+
+
 def become(uid: int, groups: tuple[int, ...] = ()) -> None:
     """Another user for good, with no more than these groups."""
     os.setgroups(groups)

@@ -72,6 +72,13 @@ static PyObject *mapping_kill(Mapping *m, PyObject *unused)
     Py_RETURN_NONE;
 }
 
+static PyObject *mapping_drop_pages(Mapping *m, PyObject *unused)
+{
+    (void)unused;
+    nds_drop_pages(&m->map);
+    Py_RETURN_NONE;
+}
+
 static PyObject *mapping_state(Mapping *m, void *unused)
 {
     (void)unused;
@@ -425,6 +432,7 @@ static PyObject *mapping_check(Mapping *m, PyObject *unused)
 static PyMethodDef mapping_methods[] = {
     {"close", (PyCFunction)mapping_close, METH_NOARGS, "Kill every handle and unmap."},
     {"kill", (PyCFunction)mapping_kill, METH_NOARGS, "Kill every handle, keep the mapping."},
+    {"drop_pages", (PyCFunction)mapping_drop_pages, METH_NOARGS, "Give its pages back until the next touch."},
     {"load", (PyCFunction)mapping_load, METH_O, "One word (acquire)."},
     {"load_many", (PyCFunction)mapping_load_many, METH_VARARGS, "load_many(first, count, stride=1): words."},
     {"store", (PyCFunction)mapping_store, METH_VARARGS, "store(index, value): one word (release)."},

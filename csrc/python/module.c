@@ -1,4 +1,6 @@
 /* The module: its functions without an object, errors, and what it reports of its layout. */
+#include <malloc.h>
+
 #include "binding.h"
 
 int as_index(PyObject *o, unsigned *out)
@@ -114,6 +116,19 @@ static PyObject *stamp(PyObject *self, PyObject *args)
     return result;
 }
 
+/* ---- memory ---- */
+
+/* The C library gives each thread a heap of its own, and what one frees another can't have: some MiB where a thread
+ * serves one connection. Under the GIL they would hardly ever wait for each other. */
+static PyObject *share_heap(PyObject *self, PyObject *unused)
+{
+    (void)self, (void)unused;
+#ifdef M_ARENA_MAX
+    mallopt(M_ARENA_MAX, 1);
+#endif
+    Py_RETURN_NONE;
+}
+
 /* ---- the layout as compiled ---- */
 
 static PyObject *layout_report(PyObject *self, PyObject *unused)
@@ -178,6 +193,7 @@ static PyMethodDef functions[] = {
     {"stamp", stamp, METH_VARARGS, "stamp(kind, record): the record with its hash in place."},
     {"layout_report", layout_report, METH_NOARGS, "Offsets and sizes as compiled."},
     {"totals_layout", totals_layout, METH_NOARGS, "(words, first device counter, first tally, pairs of a tally)."},
+    {"share_heap", share_heap, METH_NOARGS, "One heap for all threads that begin from now on."},
     {"set_step_hook", set_step_hook, METH_O, "Call this with the name of each step inside publish (tests)."},
     {NULL, NULL, 0, NULL},
 };

@@ -150,6 +150,8 @@ CASES: dict[str, list[Case]] = {
         lambda w: setattr(w.table_lock, "wait_s", "x"),
     ],
     "process_epoch": [lambda w: _core.process_epoch()],
+    "share_heap": [lambda w: _core.share_heap()],
+    "Mapping.drop_pages": [lambda w: w.m.drop_pages(), lambda w: (w.other.drop_pages(), w.other.header())],
     "arena": [lambda w: _core.arena(3), lambda w: _core.arena(0), lambda w: _core.arena("x")],
     "snapshot_many": [
         lambda w: _core.snapshot_many([w.m, w.other], w.arena, True),

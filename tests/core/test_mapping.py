@@ -7,6 +7,7 @@ import pytest
 
 from neuron_ds import _core, errors, layout
 from tests.core.helpers import words
+from tests.processes import resident_kib
 
 HUGE = [2**31, 2**32, 2**60, 2**61, 2**63, 2**64 - 1]
 END = layout.REQUIRED_WORDS
@@ -194,3 +195,21 @@ def test_a_short_mapping_has_words_but_is_no_slab(make_slab, size):
     assert isinstance(result, errors.TooShort)
     with pytest.raises(errors.BadIndex):
         mapping.load(size // 8)
+
+
+def test_pages_dropped_are_not_ours_but_keep_what_they_hold(mapping, slab):
+    slab.write(0, words(*range(1, END + 1)))
+    reader = slab.reader()
+    everything = reader.copy(0, END)
+    assert resident_kib("memfd:slab") >= layout.REQUIRED_SIZE // 1024
+    reader.drop_pages()
+    assert resident_kib("memfd:slab") == 0
+    assert reader.copy(0, END) == everything == words(*range(1, END + 1))
+    mapping.store(5, 99)
+    mapping.drop_pages()  # a producer's too: they are shared
+    assert (mapping.load(5), reader.load(5)) == (99, 99)
+
+
+def test_a_closed_mapping_has_no_pages_to_drop(mapping):
+    mapping.close()
+    mapping.drop_pages()

@@ -115,8 +115,10 @@ def exporter(
             if name == "neuron_ds":
                 raise
             raise Failure(f"{name} is not installed; pip install 'neuron-datastore[otlp]'") from None
+    from neuron_ds import _core
     from neuron_ds.cli.run import until_stopped
 
+    _core.share_heap()
     tls = (tls_cert, tls_key) if tls_cert else None
     with (
         until_stopped(),

@@ -76,6 +76,10 @@ class _Totals:
         alive = self._holder(slot) is not None  # the gauges of the dead are nobody's memory any more
         self._slabs.add_to(totals, slot * SLAB_SIZE // 8, alive)
 
+    def rest(self) -> None:
+        """Until the next reading: whoever reads the slabs too would else have each of them in memory twice."""
+        self._slabs.drop_pages()
+
 
 def _identity(fd: int) -> tuple[int, int] | None:
     """What a descriptor is of, None if of nothing."""
@@ -154,6 +158,7 @@ class OpenDevice:
         if self._observed is None:
             self._observed = _Totals(self)
         words = t.read_totals(self.table, self._observed)
+        self._observed.rest()
         if words is None:
             raise TableBusy(
                 "slots change hands faster than the totals can be read; try again", device=self.device, path=self.path
