@@ -10,10 +10,11 @@ import pytest
 from click.testing import CliRunner
 
 from neuron_ds import datastore, layout
+from neuron_ds.categories import DEVICE_MEMORY, HOST_MEMORY
 from neuron_ds.cli import main
 from neuron_ds.driver.software import SoftwareDriver
 from neuron_ds.simulate import PATTERNS, Workload, start
-from neuron_ds.sysfs import DEVICE_MEMORY, HOST_MEMORY, OTHER_INFO, STATUS, SysfsView
+from neuron_ds.sysfs import OTHER_INFO, STATUS, SysfsView
 
 CORES = 8
 
@@ -32,11 +33,11 @@ def expected_totals(slabs: list, living: bool) -> dict[str, int]:
             for name in members:
                 value = sum_of(("nc", core, names[name]))
                 files[f"{base}/{group}/{name}/total"] = value * (2 if name == "flop_count" else 1)
-        for name, gauges in DEVICE_MEMORY.items():
-            value = sum(sum_of(("nc", core, layout.NC_BY_NAME[g].index)) for g in gauges)
+        for name, gauge in DEVICE_MEMORY.items():
+            value = sum_of(("nc", core, gauge.index))
             files[f"{base}/memory_usage/device_mem/{name}/total"] = value if living else 0
     for name, gauges in HOST_MEMORY.items():
-        value = sum(sum_of(("nd", layout.ND_BY_NAME[g].index)) for g in gauges)
+        value = sum(sum_of(("nd", gauge.index)) for gauge in gauges)
         files[f"neuron0/stats/memory_usage/host_mem/{name}/total"] = value if living else 0
     return files
 

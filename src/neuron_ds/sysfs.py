@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from neuron_ds import layout
+from neuron_ds.categories import DEVICE_MEMORY, HOST_MEMORY
 from neuron_ds.driver import DeviceProperties, Driver, get_driver
 from neuron_ds.driver.totals import DeviceTotals
 
@@ -20,20 +21,6 @@ OTHER_INFO = ("flop_count", "inference_count", "model_load_count", "nc_time_in_u
 STATUS = tuple(c.sysfs for c in layout.NC if c.sysfs and c.sysfs not in OTHER_INFO)
 _COUNTERS = {c.sysfs: c.index for c in layout.NC if c.sysfs}
 
-#: Memory names of the tree: the gauges that are summed for each.
-HOST_MEMORY = {
-    "application_memory": ("mem_usage_misc_host",),
-    "constants": ("mem_usage_constants_host",),
-    "dma_buffers": ("mem_usage_code_host", "mem_usage_scratchpad_host"),
-    "tensors": ("mem_usage_tensors_host",),
-}
-DEVICE_MEMORY = {
-    "constants": ("mem_usage_constants_device",),
-    "model_code": ("mem_usage_code_device",),
-    "model_shared_scratchpad": ("mem_usage_scratchpad_device",),
-    "runtime_memory": ("mem_usage_misc_device",),
-    "tensors": ("mem_usage_tensors_device",),
-}
 #: The architecture names of the driver for the device types we know.
 ARCHITECTURES = {
     "trn1": ("NCv2", "Trainium1"),
@@ -115,11 +102,11 @@ def _counters(p: DeviceProperties, totals: DeviceTotals) -> dict[str, int]:
 def _memory(p: DeviceProperties, totals: DeviceTotals) -> dict[str, int]:
     base = f"neuron{p.device}"
     files = {
-        f"{base}/stats/memory_usage/host_mem/{name}": sum(totals.nd(layout.ND_BY_NAME[g].index) for g in gauges)
+        f"{base}/stats/memory_usage/host_mem/{name}": sum(totals.nd(gauge.index) for gauge in gauges)
         for name, gauges in HOST_MEMORY.items()
     }
     for core in range(p.cores or layout.MAX_CORES):
-        for name, gauges in DEVICE_MEMORY.items():
+        for name, gauge in DEVICE_MEMORY.items():
             path = f"{base}/neuron_core{core}/stats/memory_usage/device_mem/{name}"
-            files[path] = sum(totals.nc(core, layout.NC_BY_NAME[g].index) for g in gauges)
+            files[path] = totals.nc(core, gauge.index)
     return files

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from neuron_ds.categories import ERROR_TYPES, STATUS_TYPES
 from neuron_ds.exporter import families as f
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -135,7 +136,7 @@ def test_the_count_of_series_is_that_of_the_families() -> None:
     ]
     # Each once but: processes in 3 states, reads in 5, versions counted apart; and the ECC events.
     of_device = len(by_device) - 3 + 3 + 5 + len(f.ECC_TYPES)
-    of_runtime = len(f.STATUS_TYPES) + len(f.ERROR_TYPES) + 7 + 2 + 2 + 1  # percentiles, memory, vCPU, processes
+    of_runtime = len(STATUS_TYPES) + len(ERROR_TYPES) + 7 + 2 + 2 + 1  # percentiles, memory, vCPU, processes
     formula = (
         f"series = {len(f.CORE_COUNTERS)} × D × C + ({of_device} + V) × D"
         f" + R × ({of_runtime} + D × L + {len(f.CORE_MEMORY_FAMILIES)} × d × L) + 23\n"

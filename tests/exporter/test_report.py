@@ -9,9 +9,9 @@ from collections.abc import Callable
 import pytest
 
 from neuron_ds import datastore, layout
+from neuron_ds.categories import ERROR_TYPES, STATUS_TYPES
 from neuron_ds.driver.software import SoftwareDriver
 from neuron_ds.errors import BadValue
-from neuron_ds.exporter.families import ERROR_TYPES, STATUS_TYPES
 from neuron_ds.exporter.watch import Watch
 from neuron_ds.records import printable
 from neuron_ds.simulate import PATTERNS, Workload, start
@@ -69,12 +69,12 @@ def test_a_seeded_simulation_gives_exact_values(root: str, driver: SoftwareDrive
             return sum(after.get(("nc", c, index), 0) - before.get(("nc", c, index), 0) for c in (0, 5))
 
         assert found.by("execution_status_total", "status_type", runtime_tag="serving") == {
-            name: grown(i) for name, i in STATUS_TYPES.items()
+            name: grown(c.index) for name, c in STATUS_TYPES.items()
         }
         assert found.by("execution_errors_total", "error_type", runtime_tag="serving") == {
-            name: grown(i) for name, i in ERROR_TYPES.items()
+            name: grown(c.index) for name, c in ERROR_TYPES.items()
         }
-        assert grown(STATUS_TYPES["completed"]) > 0
+        assert grown(STATUS_TYPES["completed"].index) > 0
         for c in layout.NC:
             if c.kind == layout.COUNTER:
                 unit, divisor = ("_seconds", 1e6) if c.unit == "us" else ("", 1)

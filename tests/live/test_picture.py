@@ -89,13 +89,19 @@ def test_memory_is_told_by_kind(live: Live, runtime: Runtime) -> None:
     runtime.host_memory(HostMemory.CONSTANTS, 7)
     frame = live.frame()
     device = dict(zip(DEVICE_MEMORY, frame.devices[0].memory, strict=True))
-    assert device == {"tensors": 1000, "constants": 0, "model_code": 20, "runtime_memory": 3, "scratchpad": 0}
+    assert device == {
+        "tensors": 1000,
+        "constants": 0,
+        "model_code": 20,
+        "runtime_memory": 3,
+        "model_shared_scratchpad": 0,
+    }
     assert frame.processes[0].device_memory == frame.devices[0].memory
     host = dict(zip(HOST_MEMORY, frame.devices[0].host_memory, strict=True))
-    assert host == {"tensors": 0, "constants": 7, "dma_buffers": 11, "application": 0}
+    assert host == {"tensors": 0, "constants": 7, "dma_buffers": 11, "application_memory": 0}
     process = dict(zip(HOST_MEMORY, frame.processes[0].host_memory, strict=True))
     assert process["dma_buffers"] == 11
-    assert process["application"] > 1_000_000  # what else is resident of this very process
+    assert process["application_memory"] > 1_000_000  # what else is resident of this very process
     assert live.frame().devices[0].cells[0].state == "loaded"
 
 

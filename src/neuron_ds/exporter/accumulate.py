@@ -11,9 +11,9 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 
 from neuron_ds import layout
+from neuron_ds.categories import DEVICE_MEMORY, ERROR_TYPES, STATUS_TYPES
 from neuron_ds.collect import Key, ProcessSample, Sample
 from neuron_ds.driver import DeviceProperties, Owner
-from neuron_ds.exporter.families import CORE_MEMORY, ERROR_TYPES, STATUS_TYPES
 from neuron_ds.exporter.text import clean
 from neuron_ds.rates import came_after, grown, utilization
 from neuron_ds.snapshot import RECORD_PROCESS_INFO, RECORD_PROCESS_INFO_EXT, RecordState, Snapshot
@@ -23,7 +23,7 @@ RuntimeKey = tuple[str, ...]
 Words = tuple[tuple[int, ...], ...]
 
 _TIME_IN_USE = layout.NC_BY_NAME["time_in_use"].index
-_STATUS, _ERRORS = tuple(STATUS_TYPES.values()), tuple(ERROR_TYPES.values())
+_STATUS, _ERRORS = (tuple(c.index for c in types.values()) for types in (STATUS_TYPES, ERROR_TYPES))
 _COUNTED = _STATUS + _ERRORS
 _HOST_MEMORY = tuple(c.index for c in layout.ND if c.kind == layout.GAUGE)
 _DEVICE_GAUGES = tuple(c.index for c in layout.NC if c.kind == layout.GAUGE)
@@ -112,7 +112,7 @@ class Followed:
 
     def core_memory(self, what: str) -> list[int]:
         """Bytes by logical core."""
-        index, n = CORE_MEMORY[what], self.logical_config
+        index, n = DEVICE_MEMORY[what].index, self.logical_config
         physical = [gauge(core[index]) for core in self.words]
         return [sum(physical[i : i + n]) for i in range(0, len(physical), n)]
 

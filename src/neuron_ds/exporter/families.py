@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from neuron_ds import layout
+from neuron_ds import categories, layout
 from neuron_ds.layout import CounterDef
 
 GAUGE, COUNTER, INFO = "gauge", "counter", "info"
@@ -26,30 +26,6 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "command": ("command",),
 }
 
-STATUS_TYPES = {
-    "completed": layout.NC_BY_NAME["infer_completed"].index,
-    "completed_with_err": layout.NC_BY_NAME["infer_completed_with_err"].index,
-    "completed_with_num_err": layout.NC_BY_NAME["infer_completed_with_num_err"].index,
-    "timed_out": layout.NC_BY_NAME["infer_timed_out"].index,
-    "incorrect_input": layout.NC_BY_NAME["infer_incorrect_input"].index,
-    "failed_to_queue": layout.NC_BY_NAME["infer_failed_to_queue"].index,
-}
-ERROR_TYPES = {
-    "generic": layout.NC_BY_NAME["err_generic"].index,
-    "numerical": layout.NC_BY_NAME["err_numerical"].index,
-    "transient": layout.NC_BY_NAME["err_transient"].index,
-    "model": layout.NC_BY_NAME["err_model"].index,
-    "runtime": layout.NC_BY_NAME["err_rt"].index,
-    "hardware": layout.NC_BY_NAME["err_hw"].index,
-}
-#: Kinds of memory of a core: the vendor's name, our gauge.
-CORE_MEMORY = {
-    "constants": layout.NC_BY_NAME["mem_usage_constants_device"].index,
-    "model_code": layout.NC_BY_NAME["mem_usage_code_device"].index,
-    "model_shared_scratchpad": layout.NC_BY_NAME["mem_usage_scratchpad_device"].index,
-    "runtime_memory": layout.NC_BY_NAME["mem_usage_misc_device"].index,
-    "tensors": layout.NC_BY_NAME["mem_usage_tensors_device"].index,
-}
 ECC_TYPES = ("mem_ecc_corrected", "mem_ecc_uncorrected", "sram_ecc_corrected", "sram_ecc_uncorrected")
 
 
@@ -97,7 +73,7 @@ CORE_MEMORY_FAMILIES = {
         (*_TAG, "neuroncore", "memory_location"),
         many=True,
     )
-    for what in CORE_MEMORY
+    for what in categories.DEVICE_MEMORY
 }
 MEMORY_USED = Family(
     "neuron_runtime_memory_used_bytes",

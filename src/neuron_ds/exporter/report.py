@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from neuron_ds import __version__, layout
+from neuron_ds.categories import ERROR_TYPES, STATUS_TYPES
 from neuron_ds.collect import DeviceSample, Sample
 from neuron_ds.diagnose import RULES, Finding, Severity
 from neuron_ds.diagnose.rules import RULE_FAILED
@@ -118,9 +119,9 @@ class Report:
         def put(family: f.Family, value: Number, *labels: str) -> None:
             found[family].append(((tag, *labels, *chosen), value))
 
-        for what, count in zip(f.STATUS_TYPES, runtime.status(), strict=True):
+        for what, count in zip(STATUS_TYPES, runtime.status(), strict=True):
             put(f.EXECUTION_STATUS, count, what)
-        for what, count in zip(f.ERROR_TYPES, runtime.errors(), strict=True):
+        for what, count in zip(ERROR_TYPES, runtime.errors(), strict=True):
             put(f.EXECUTION_ERRORS, count, what)
         put(f.RUNTIME_PROCESSES, len({(m.owner.pid, m.owner.foreign) for m in runtime.members.values()}))
         if not members:

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 from operator import itemgetter
 from typing import NamedTuple
 
-from neuron_ds import layout
+from neuron_ds import categories, layout
 from neuron_ds.diagnose.looks import NAMED, Row
-from neuron_ds.layout import NC_BY_NAME, ND_BY_NAME, CounterDef
+from neuron_ds.layout import NC_BY_NAME, CounterDef
 from neuron_ds.live.frame import DEVICE_MEMORY, HOST_MEMORY
 from neuron_ds.rates import grown
 from neuron_ds.runtime import ApiFailure, Status
@@ -21,7 +21,7 @@ _MOST = 1 << 63
 
 BUSY, MACS, SUCCESS = NC_BY_NAME["time_in_use"].index, NC_BY_NAME["mac_count"].index, int(Status.SUCCESS)
 # Executions that ran to their end, as the stream of neuron-monitor counts them: the successful, and these.
-_COMPLETED_WITH = (int(Status.COMPLETED_WITH_ERR), int(Status.COMPLETED_WITH_NUM_ERR))
+_COMPLETED_WITH = tuple(c.index for c in categories.COMPLETIONS if c.index != SUCCESS)
 #: One of these moves for every execution and every call that failed.
 FAILURES = (*(int(s) for s in Status if s is not Status.SUCCESS), *(int(f) for f in ApiFailure))
 #: What only grows and is no sign of trouble.
@@ -32,22 +32,9 @@ TROUBLES = tuple(c for c in layout.NC if c.kind == layout.COUNTER and c.name not
 _failures = itemgetter(*FAILURES)
 _troubles = itemgetter(*(c.index for c in TROUBLES))
 
-_DEVICE_KINDS = {
-    "tensors": "mem_usage_tensors_device",
-    "constants": "mem_usage_constants_device",
-    "model_code": "mem_usage_code_device",
-    "runtime_memory": "mem_usage_misc_device",
-    "scratchpad": "mem_usage_scratchpad_device",
-}
-_HOST_KINDS = {
-    "tensors": ("mem_usage_tensors_host",),
-    "constants": ("mem_usage_constants_host",),
-    "dma_buffers": ("mem_usage_code_host", "mem_usage_scratchpad_host"),
-    "application": ("mem_usage_misc_host",),
-}
-_memory = itemgetter(*(NC_BY_NAME[_DEVICE_KINDS[kind]].index for kind in DEVICE_MEMORY))
+_memory = itemgetter(*(categories.DEVICE_MEMORY[name].index for name in DEVICE_MEMORY))
 _HOST_ORDER = tuple(c.index for c in layout.ND if c.kind == layout.GAUGE)
-_HOST_AT = tuple(tuple(_HOST_ORDER.index(ND_BY_NAME[n].index) for n in _HOST_KINDS[kind]) for kind in HOST_MEMORY)
+_HOST_AT = tuple(tuple(_HOST_ORDER.index(c.index) for c in categories.HOST_MEMORY[name]) for name in HOST_MEMORY)
 
 
 def _runs(indices: Sequence[int]) -> Iterator[slice]:

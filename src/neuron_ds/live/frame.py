@@ -16,9 +16,9 @@ from neuron_ds.diagnose.looks import Look
 
 EventKind = Literal["came", "left", "died", "error", "began", "cleared"]
 CellState = Literal["unknown", "idle", "loaded", "busy", "slow", "hung"]
-#: Kinds of device memory and of host memory, as neuron-top calls them.
-DEVICE_MEMORY = ("tensors", "constants", "model_code", "runtime_memory", "scratchpad")
-HOST_MEMORY = ("tensors", "constants", "dma_buffers", "application")
+#: Kinds of device memory and of host memory (``categories``), in the order of neuron-top.
+DEVICE_MEMORY = ("tensors", "constants", "model_code", "runtime_memory", "model_shared_scratchpad")
+HOST_MEMORY = ("tensors", "constants", "dma_buffers", "application_memory")
 
 
 class Cell(NamedTuple):

@@ -10,8 +10,9 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from neuron_ds.categories import COMPLETIONS, DEVICE_MEMORY, ERROR_TYPES, HOST_MEMORY, STATUS_TYPES
 from neuron_ds.collect import Key, ProcessSample, Sample
-from neuron_ds.layout import MAX_MODELS, NC_BY_NAME, ND_BY_NAME
+from neuron_ds.layout import MAX_MODELS, NC_BY_NAME, CounterDef
 from neuron_ds.monitor.models import loaded_models
 from neuron_ds.monitor.numbering import Numbering
 from neuron_ds.monitor.sums import MAX_INTEGER, Sum
@@ -23,39 +24,8 @@ Group = dict[str, object]
 #: Total and device latencies of a process in microseconds.
 Pooled = tuple[Sequence[int], Sequence[int]]
 
-_NC = {name: counter.index for name, counter in NC_BY_NAME.items()}
-_ND = {name: counter.index for name, counter in ND_BY_NAME.items()}
-_BUSY, _MACS = _NC["time_in_use"], _NC["mac_count"]
-_EXECUTIONS = {
-    "completed": _NC["infer_completed"],
-    "completed_with_err": _NC["infer_completed_with_err"],
-    "completed_with_num_err": _NC["infer_completed_with_num_err"],
-    "timed_out": _NC["infer_timed_out"],
-    "incorrect_input": _NC["infer_incorrect_input"],
-    "failed_to_queue": _NC["infer_failed_to_queue"],
-}
-_COMPLETIONS = tuple(_EXECUTIONS.values())[:3]
-_ERRORS = {
-    "generic": _NC["err_generic"],
-    "numerical": _NC["err_numerical"],
-    "transient": _NC["err_transient"],
-    "model": _NC["err_model"],
-    "runtime": _NC["err_rt"],
-    "hardware": _NC["err_hw"],
-}
-_CORE_MEMORY = {
-    "constants": "mem_usage_constants_device",
-    "model_code": "mem_usage_code_device",
-    "model_shared_scratchpad": "mem_usage_scratchpad_device",
-    "runtime_memory": "mem_usage_misc_device",
-    "tensors": "mem_usage_tensors_device",
-}
-_HOST_MEMORY = {
-    "application_memory": ("mem_usage_misc_host",),
-    "constants": ("mem_usage_constants_host",),
-    "dma_buffers": ("mem_usage_code_host", "mem_usage_scratchpad_host"),
-    "tensors": ("mem_usage_tensors_host",),
-}
+_BUSY, _MACS = NC_BY_NAME["time_in_use"].index, NC_BY_NAME["mac_count"].index
+_COMPLETIONS = tuple(c.index for c in COMPLETIONS)
 
 
 @dataclass(slots=True)
@@ -189,16 +159,16 @@ def neuroncore_counters(runtime: Runtime, numbers: Numbering, idle: Mapping[str,
 def execution_stats(runtime: Runtime, latencies: Pooled) -> Group:
     """The group: what ended in the period, and latencies of what was seen to complete."""
 
-    def sums(counters: Mapping[str, int]) -> dict[str, int]:
+    def sums(counters: Mapping[str, CounterDef]) -> dict[str, int]:
         return {
-            name: min(sum(s.growth(core, (c,)) for s in runtime.slabs for core in s.active), MAX_INTEGER)
+            name: min(sum(s.growth(core, (c.index,)) for s in runtime.slabs for core in s.active), MAX_INTEGER)
             for name, c in counters.items()
         }
 
     total_us, device_us = latencies
     return runtime.group() | {
-        "error_summary": sums(_ERRORS),
-        "execution_summary": sums(_EXECUTIONS),
+        "error_summary": sums(ERROR_TYPES),
+        "execution_summary": sums(STATUS_TYPES),
         "latency_stats": {"total_latency": _seconds(total_us), "device_latency": _seconds(device_us)},
     }
 
@@ -212,15 +182,15 @@ def memory_used(runtime: Runtime, numbers: Numbering, rss_bytes: int | str, *, m
     """The group. rss_bytes: resident memory of the process, or why it is not known."""
     errors: list[str] = [] if isinstance(rss_bytes, int) else [f"no resident memory: {rss_bytes}"]
     host, device = Sum(errors), Sum(errors)
-    on_host = dict.fromkeys(_HOST_MEMORY, 0)
+    on_host = dict.fromkeys(HOST_MEMORY, 0)
     on_cores: dict[str, dict[str, int]] = {}
     for slab in runtime.slabs:
         if slab.process.snapshot is None or slab.delta is None:
             continue
-        for name, counters in _HOST_MEMORY.items():
+        for name, counters in HOST_MEMORY.items():
             for counter in counters:
                 where = f"device {slab.device}"
-                on_host[name] += host.take(slab.process.snapshot.nd(_ND[counter]), where, counter)
+                on_host[name] += host.take(slab.process.snapshot.nd(counter.index), where, counter.name)
         on_cores |= _core_memory(slab, numbers, device)
     if isinstance(rss_bytes, int):
         on_host["application_memory"] += host.fill(rss_bytes)
@@ -239,12 +209,12 @@ def _core_memory(slab: Slab, numbers: Numbering, total: Sum) -> dict[str, dict[s
     cores = numbers.of(slab.device)
     found = {}
     for core, key in enumerate(cores.keys):
-        used = dict.fromkeys(_CORE_MEMORY, 0)
+        used = dict.fromkeys(DEVICE_MEMORY, 0)
         for physical in cores.halves(core):
             after = slab.rows[physical][1]
-            for name, counter in _CORE_MEMORY.items():
-                if value := after[_NC[counter]]:
-                    used[name] += total.take(value, f"device {slab.device} core {physical}", counter)
+            for name, counter in DEVICE_MEMORY.items():
+                if value := after[counter.index]:
+                    used[name] += total.take(value, f"device {slab.device} core {physical}", counter.name)
         found[key] = used
     return found
 

@@ -21,7 +21,13 @@ WORDS = {"hung": "HUNG", "slow": "SLOW"}
 LOOKS = {"hung": "bold red", "slow": "bold yellow", "idle": "dim", "unknown": "dim"}
 SEVERITY_LOOKS = {"critical": "bold red", "warning": "yellow", "info": ""}
 #: Names as neuron-top has them.
-MEMORY_NAMES = {"dma_buffers": "DMA buffers", "model_code": "model code", "runtime_memory": "runtime memory"}
+MEMORY_NAMES = {
+    "application_memory": "application",
+    "dma_buffers": "DMA buffers",
+    "model_code": "model code",
+    "model_shared_scratchpad": "scratchpad",
+    "runtime_memory": "runtime memory",
+}
 #: Cells that a core needs, and those with which it gets a history beside its bar.
 LEAST_CELL, ROOMY_CELL, MOST_CELL = 7, 17, 36
 _INDENT, _LABEL = 5, 11

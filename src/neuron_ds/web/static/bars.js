@@ -5,8 +5,8 @@ import { bytes, latency, UNKNOWN } from "./format.js";
 
 const MOST_LATENCIES = 16;
 const TITLES = {
-  tensors: "tensors", constants: "constants", model_code: "model code", runtime_memory: "runtime", scratchpad: "scratchpad",
-  dma_buffers: "DMA buffers", application: "application",
+  tensors: "tensors", constants: "constants", model_code: "model code", runtime_memory: "runtime",
+  model_shared_scratchpad: "scratchpad", dma_buffers: "DMA buffers", application_memory: "application",
 };
 const sum = (numbers) => numbers.reduce((a, b) => a + b, 0);
 
