@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from neuron_ds.categories import ERROR_TYPES, STATUS_TYPES
+from neuron_ds.diagnose import RULES as FINDINGS
 from neuron_ds.exporter import families as f
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -117,6 +118,11 @@ def test_each_alert_has_a_test_that_fires_it_and_one_that_does_not_and_is_docume
         assert re.search(rf"alertname: {alert}\n\s+exp_alerts:", text), alert
         assert re.search(rf"eval_time: \w+, alertname: {alert}}}", text), alert
         assert f"`{alert}`" in FLEET
+
+
+def test_findings_that_alert_are_kinds_of_findings() -> None:
+    (kinds,) = re.findall(r'kind=~"([^"]+)"', RULES["alerts"])
+    assert set(kinds.split("|")) < set(FINDINGS)
 
 
 def test_the_unit_gives_no_capability_and_hides_nothing_that_is_needed() -> None:
