@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from neuron_ds import datastore
 from neuron_ds.driver import steps
 from neuron_ds.driver.software import SoftwareDriver
 from tests.processes import result_of
+from tests.standins import StandIn
 
 # Whoever runs the tests in the background of a shell lets them ignore SIGINT, and with them all that they start, which
 # then rightly goes on ignoring it; what the tests send must be heard.
@@ -53,6 +55,33 @@ def root() -> Iterator[str]:
 def driver(root: str) -> SoftwareDriver:
     """The software driver over an empty directory of the test's own."""
     return SoftwareDriver(root)
+
+
+@pytest.fixture
+def producer(driver: SoftwareDriver) -> Iterator[datastore.Producer]:
+    """This process as a producer of device 0."""
+    with datastore.publish(0, driver=driver) as made:
+        yield made
+
+
+@pytest.fixture
+def reader(producer: datastore.Producer, driver: SoftwareDriver) -> Iterator[datastore.Reader]:
+    """A reader of that."""
+    with datastore.attach(producer.pid, driver=driver) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def standin() -> Iterator[StandIn]:
+    """The stand-in of a kernel driver, for all tests of a module."""
+    with StandIn() as made:
+        yield made
+
+
+@pytest.fixture
+def nodes(standin: StandIn) -> StandIn:
+    """Its device nodes as good as new."""
+    return standin.renew()
 
 
 @pytest.fixture

@@ -35,19 +35,6 @@ from neuron_ds.snapshot import RECORD_PROCESS_INFO, RECORD_PROCESS_INFO_EXT
 from tests.devices import node, publish_and_wait, seen_from_outside, write_header
 from tests.processes import Child, Talk, as_root, become, outcome, result_of
 
-
-@pytest.fixture
-def producer(driver):
-    with datastore.publish(0, driver=driver) as made:
-        yield made
-
-
-@pytest.fixture
-def reader(producer, driver):
-    with datastore.attach(os.getpid(), driver=driver) as made:
-        yield made
-
-
 # --- Publish --------------------------------------------------------------------------------------------------------
 
 

@@ -21,17 +21,6 @@ NOBODY = 65534
 SHIFT = 1 << 22  # above every pid
 
 
-@pytest.fixture(scope="module")
-def standin() -> Iterator[StandIn]:
-    with StandIn() as made:
-        yield made
-
-
-@pytest.fixture
-def nodes(standin) -> StandIn:
-    return standin.renew()
-
-
 @pytest.fixture
 def dev(tmp_path, monkeypatch) -> Iterator[Path]:
     """A folder for nodes that are none, looked at by the kernel driver."""

@@ -17,19 +17,6 @@ from neuron_ds.errors import (
 from tests.devices import node
 from tests.processes import run_threads
 
-
-@pytest.fixture
-def producer(driver):
-    with datastore.publish(0, driver=driver) as made:
-        yield made
-
-
-@pytest.fixture
-def reader(producer, driver):
-    with datastore.attach(os.getpid(), driver=driver) as made:
-        yield made
-
-
 # --- Models ---------------------------------------------------------------------------------------------------------
 
 

@@ -4,23 +4,10 @@ Knows the command and processes that meet the nodes; the doctor's reasons are te
 """
 
 import json
-from collections.abc import Iterator
 
 import pytest
 
 from neuron_ds import layout
-from tests.standins import StandIn
-
-
-@pytest.fixture(scope="module")
-def standin() -> Iterator[StandIn]:
-    with StandIn() as made:
-        yield made
-
-
-@pytest.fixture
-def nodes(standin) -> StandIn:
-    return standin.renew()
 
 
 def data(done):

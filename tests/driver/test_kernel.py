@@ -10,7 +10,6 @@ import os
 import resource
 import socket
 import stat
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,21 +31,9 @@ from neuron_ds.errors import (
     WrongVersion,
 )
 from tests.processes import Child, Talk, as_root, outcome, result_of
-from tests.standins import StandIn
 
 NOBODY = 65534
 OTHER_VERSION = layout.HEADER_WORD + (1 << 32)
-
-
-@pytest.fixture(scope="module")
-def standin() -> Iterator[StandIn]:
-    with StandIn() as made:
-        yield made
-
-
-@pytest.fixture
-def nodes(standin) -> StandIn:
-    return standin.renew()
 
 
 @pytest.fixture

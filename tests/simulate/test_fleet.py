@@ -13,6 +13,7 @@ from neuron_ds import attach, devices, owners
 from neuron_ds.errors import BadIndex, BadValue, NoDriver
 from neuron_ds.layout import MAX_CORES
 from neuron_ds.simulate import PATTERNS, Fleet, Plan, Workload, plan
+from tests.simulate.helpers import differences
 
 # Anomalies begin early, so that the events played go far beyond.
 ALL = (
@@ -28,14 +29,6 @@ ALL = (
     "collapsing,after_s=1",
     "slowing,after_s=1",
 )
-
-
-def differences(process):
-    found = []
-    for device, slab in process.expected().items():
-        with attach(process.pid, device) as reader:
-            found += slab.differences(reader.snapshot())
-    return found
 
 
 def test_every_pattern_shows_exactly_what_is_expected_in_a_real_process():

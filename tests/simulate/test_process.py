@@ -15,18 +15,10 @@ from neuron_ds.errors import AccessDenied, BadIndex, BadValue, NeuronDSError, No
 from neuron_ds.simulate import PATTERNS, Workload, start
 from neuron_ds.simulate.devices import driver_name
 from neuron_ds.simulate.launch import Lines
+from tests.simulate.helpers import differences
 
 IDLE = Workload(pattern=PATTERNS["idle"]())
 BUSY = Workload(cores=((0, 0), (0, 1)), seed=9)
-
-
-def differences(process):
-    """Of all its slabs."""
-    found = []
-    for device, slab in process.expected().items():
-        with attach(process.pid, device) as reader:
-            found += slab.differences(reader.snapshot())
-    return found
 
 
 def test_it_is_ready_once_its_slab_is_published():
