@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import gzip
 import os
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -94,6 +96,41 @@ def test_one_connection_serves_many_scrapes(driver: SoftwareDriver, watch: MakeW
         response = connection.getresponse()
         assert Scrape(gzip.decompress(response.read()).decode()).get("neuron_ds_devices") == 1
     connection.close()
+
+
+def test_connections_beyond_the_most_are_turned_away_until_one_ends(
+    driver: SoftwareDriver, watch: MakeWatch, serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("neuron_ds.exporter.server.MOST_CONNECTIONS", 2)
+    driver.probe(0)
+    told: list[str] = []
+    server = serve(watch(), told=told.append)
+
+    def connect() -> socket.socket:
+        return socket.create_connection(server.server_address[:2], timeout=20)
+
+    def answer(connection: socket.socket) -> bytes:
+        """What it says to a request; nothing if it turns us away."""
+        heard = b""
+        with contextlib.suppress(ConnectionError):
+            connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: h\r\n\r\n")
+            while not heard.endswith(b"\r\n\r\nok\n") and (piece := connection.recv(1 << 16)):
+                heard += piece
+        return heard[:12]
+
+    served = b"HTTP/1.1 200"
+    with connect() as first, connect() as second:
+        assert answer(first) == answer(second) == served
+        for _ in range(3):
+            with connect() as beyond:
+                assert answer(beyond) == b""
+        assert told == ["2 connections are open; others are turned away until one ends"]
+        assert answer(first) == served
+    deadline, heard = time.monotonic() + 20, b""
+    while heard != served and time.monotonic() < deadline:  # until the server has seen that they ended
+        with connect() as later:
+            heard = answer(later)
+    assert heard == served
 
 
 def test_health_and_the_page(driver: SoftwareDriver, watch: MakeWatch, serve: Serve) -> None:

@@ -34,6 +34,8 @@ from neuron_ds.exporter.watch import Watch
 
 #: A client that sends nothing, or takes nothing, for so long is let go.
 PATIENCE_S = 30.0
+#: Each has a thread, and perhaps a report that it hasn't taken yet. Who comes beyond is turned away.
+MOST_CONNECTIONS = 64
 GZIP_LEVEL = 1
 _EOF = b"# EOF\n"
 _METHODS = "GET, HEAD"
@@ -130,6 +132,7 @@ class Server(ThreadingHTTPServer):
     ) -> None:
         """Raises SystemFailure where the address can't be had or the certificate (``tls``) not be used."""
         self.watch, self.registry, self.told = watch, registry, told
+        self._room, self._silent_until = threading.BoundedSemaphore(MOST_CONNECTIONS), 0.0
         self.certificate = Certificate(*tls, told) if tls else None
         where = f"{host or '*'}:{port}"
         try:
@@ -173,8 +176,28 @@ class Server(ThreadingHTTPServer):
                 time.sleep(0.1)
             raise
 
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """A connection, where there is room for it: what others leave open must not cost the host its memory."""
+        if not self._room.acquire(blocking=False):
+            if time.monotonic() >= self._silent_until:
+                self.told(f"{MOST_CONNECTIONS} connections are open; others are turned away until one ends")
+                self._silent_until = time.monotonic() + 60
+            self.shutdown_request(request)
+            return
+        try:
+            super().process_request(request, client_address)
+        except BaseException:  # no thread was to be had
+            self._room.release()
+            raise
+
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         """A connection in its own thread; the handshake too, so that a slow client holds up nobody else."""
+        try:
+            self._serve(request, client_address)
+        finally:
+            self._room.release()
+
+    def _serve(self, request: Any, client_address: Any) -> None:
         if self.certificate is not None:
             try:
                 request.settimeout(PATIENCE_S)
