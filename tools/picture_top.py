@@ -14,7 +14,8 @@ from rich.style import Style
 
 import picture
 from neuron_ds.driver.software import SoftwareDriver
-from neuron_ds.live import Live, LiveSource
+from neuron_ds.live.picture import Live
+from neuron_ds.live.source import LiveSource
 from neuron_ds.simulate import Fleet, plan
 from neuron_ds.top.app import Top
 

@@ -9,8 +9,9 @@ import pytest
 
 from neuron_ds import datastore, layout
 from neuron_ds.driver.software import SoftwareDriver
-from neuron_ds.live import Live, LiveSource
 from neuron_ds.live.details import Node, core_counters, memory_tree, process_details
+from neuron_ds.live.picture import Live
+from neuron_ds.live.source import LiveSource
 from neuron_ds.records import ModelNode
 from neuron_ds.runtime import DeviceMemory, HostMemory, Runtime
 

@@ -9,8 +9,9 @@ import pytest
 
 from neuron_ds import datastore
 from neuron_ds.driver.software import SoftwareDriver
-from neuron_ds.live import Live, LiveSource
 from neuron_ds.live.frame import DEVICE_MEMORY, HOST_MEMORY, Cell, Frame
+from neuron_ds.live.picture import Live
+from neuron_ds.live.source import LiveSource
 from neuron_ds.records import ModelNode
 from neuron_ds.runtime import ApiFailure, DeviceMemory, HostMemory, Runtime, Status
 from tests.devices import publish_and_wait, write_header

@@ -7,7 +7,8 @@ import http.client
 
 import pytest
 
-from neuron_ds.live import Live, LiveSource
+from neuron_ds.live.picture import Live
+from neuron_ds.live.source import LiveSource
 from tests.web.conftest import serve  # noqa: F401  # a fixture
 from tests.web.helpers import get
 

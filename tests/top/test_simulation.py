@@ -12,7 +12,8 @@ import pytest
 
 from neuron_ds.driver.software import SoftwareDriver
 from neuron_ds.layout import ND
-from neuron_ds.live import Live, LiveSource
+from neuron_ds.live.picture import Live
+from neuron_ds.live.source import LiveSource
 from neuron_ds.runtime import DeviceMemory
 from neuron_ds.simulate import PATTERNS, Workload, start
 from neuron_ds.top import text as t

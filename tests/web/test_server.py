@@ -5,7 +5,8 @@ import time
 
 import pytest
 
-from neuron_ds.live import Live, LiveSource
+from neuron_ds.live.picture import Live
+from neuron_ds.live.source import LiveSource
 from tests.cli.helpers import Producer
 from tests.exporter.helpers import Scrape
 from tests.monitor.schemas import check

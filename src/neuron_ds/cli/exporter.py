@@ -104,7 +104,8 @@ def exporter(
     except ModuleNotFoundError as e:
         name = (e.name or "").partition(".")[0]
         if name in ("prometheus_client", "psutil"):
-            raise Failure(f"{name} is not installed; pip install 'neuron-datastore[exporter]'") from None
+            extra = "otlp" if otlp else "exporter"  # the one has all of the other
+            raise Failure(f"{name} is not installed; pip install 'neuron-datastore[{extra}]'") from None
         raise
     if otlp:
         os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its core writes to standard error by itself

@@ -15,8 +15,8 @@ from neuron_ds.cli.replay import replayed
 from neuron_ds.cli.run import collect_seldom, until_stopped
 
 if TYPE_CHECKING:
-    from neuron_ds.live import Live
     from neuron_ds.live.frame import Frame
+    from neuron_ds.live.picture import Live
 
 #: Between the two looks of --once, so that there are rates.
 ONCE_S = 0.5
@@ -54,8 +54,8 @@ def top(period: float, once: bool, as_json: bool, sample_hz: float, no_color: bo
         raise Failure("no terminal to draw on: input, output and error must be one; --once prints one picture")
     poor = os.environ.get("TERM", "dumb") in ("", "dumb")
     try:
-        from neuron_ds.live import Live, LiveSource
-        from neuron_ds.live.source import HOST_S
+        from neuron_ds.live.picture import Live
+        from neuron_ds.live.source import HOST_S, LiveSource
 
         if not once and not poor:
             from neuron_ds.top import app

@@ -74,7 +74,8 @@ def web(listen: tuple[str, int], token_file: str | None, period_s: float, sample
       neuron-ds web --from incident.mcap --speed 10
     """
     try:
-        from neuron_ds.live import Live, LiveSource
+        from neuron_ds.live.picture import Live
+        from neuron_ds.live.source import LiveSource
         from neuron_ds.web.guard import is_loopback
         from neuron_ds.web.others import Others
         from neuron_ds.web.pump import Pump

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from neuron_ds.live import Live
 from neuron_ds.live.frame import Frame
+from neuron_ds.live.picture import Live
 from neuron_ds.web import wire
 from neuron_ds.web.history import History
 
