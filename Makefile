@@ -31,7 +31,7 @@ demo: $(CORE) ## simulated producers and what a monitor sees of them; needs no a
 	@$(VENV)/bin/neuron-ds demo $(ARGS)
 
 test: $(CORE) $(VENV)/.extra-test ## the tests, without the slow proofs
-	@$(PY) -m pytest -m "not slow" $(ARGS)
+	@$(PY) tools/run_tests.py -m "not slow" $(ARGS)
 
 proofs: sanitize slow bench ## everything that takes longer: the next three
 

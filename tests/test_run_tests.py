@@ -1,0 +1,66 @@
+"""The tool that runs the tests: a failure anywhere is a failure, and every file is run once."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TOOL = Path(__file__).resolve().parent.parent / "tools" / "run_tests.py"
+GOOD, BAD, SLOW = (
+    "def test_it(capsys):\n    with capsys.disabled():\n        print('a word')\n",
+    "def test_it():\n    assert 1 == 2\n",
+    "import pytest\n\n@pytest.mark.slow\ndef test_it():\n    raise AssertionError\n",
+)
+
+
+@pytest.fixture
+def tree(tmp_path):
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = slow\naddopts = -q\n")
+
+    def make(**files: str) -> Path:
+        for name, text in files.items():
+            path = tmp_path / "tests" / name / f"test_{name}.py"
+            path.parent.mkdir(parents=True)
+            path.write_text(text + "#" * 50_000)  # two are more than a portion
+        return tmp_path
+
+    return make
+
+
+def run(tree: Path, *more: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, TOOL, "-m", "not slow", *more], cwd=tree, capture_output=True, text=True, timeout=60
+    )
+
+
+def test_all_pass(tree):
+    done = run(tree(one=GOOD, two=GOOD, three=SLOW))
+    assert done.returncode == 0, done.stdout
+    assert re.search(r"^1 deselected, 2 passed in \d+ s$", done.stdout, re.MULTILINE)
+    assert done.stdout.count("  a word\n") == 2
+
+
+def test_one_fails(tree):
+    done = run(tree(one=GOOD, two=BAD))
+    assert done.returncode == 1
+    assert "assert 1 == 2" in done.stdout
+    assert done.stdout.endswith("failed: tests/two/test_two.py\n")
+
+
+@pytest.mark.parametrize("files", [{}, {"one": SLOW}, {"one": "import nothing_of_this_name\n"}])
+def test_nothing_ran(tree, files):
+    assert run(tree(**files)).returncode == 1
+
+
+def test_one_that_dies_is_a_failure(tree):
+    done = run(tree(one=GOOD, two="import os\ndef test_it():\n    os.abort()\n"))
+    assert done.returncode == 1
+    assert "tests/two/test_two.py: ended with -6" in done.stdout
+
+
+def test_with_more_arguments_there_is_one_pytest(tree):
+    done = run(tree(one=GOOD, two=BAD), "tests/one")
+    assert done.returncode == 0
+    assert "1 passed" in done.stdout

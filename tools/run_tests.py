@@ -1,0 +1,127 @@
+"""Runs the tests a portion at a time, each in a pytest of its own and as many at once as there are processors.
+
+Much of the tests' time is waiting for other processes, and a process that has met every library forks slowly. Arguments
+are for pytest; with more than the marks to run there is one pytest, as without this tool. It knows the tree of tests
+and pytest's exit codes; it knows nothing of what is tested.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+TESTS = Path("tests")
+#: A portion has no more bytes of source, so that none keeps the rest waiting in the end.
+MOST_BYTES = 72_000
+#: More at once would only be in each other's way: they start processes themselves.
+MOST_AT_ONCE = 6
+PASSED, NOTHING_TO_DO = 0, 5
+_SUMMARY = re.compile(r"^=* ?((?:\d+ [a-z]+(?:, )?)+) in [\d.]+s", re.MULTILINE)
+_COUNT = re.compile(r"(\d+) ([a-z]+)")
+#: Lines that say nothing beside the summary.
+_PROGRESS = re.compile(r"\s*[.sxX]*\s*(\[ *\d+%\])?\s*")
+
+
+def _is_said(line: str) -> bool:
+    """Whether a line is what a test says for people to read."""
+    return not _PROGRESS.fullmatch(line) and not _SUMMARY.match(line)
+
+
+def portions(tests: Path) -> list[list[str]]:
+    """The files of tests, those of a folder together as far as that goes; the largest portions first."""
+    found: list[tuple[int, list[str]]] = []
+    for folder in sorted({path.parent for path in tests.rglob("test_*.py")}):
+        size, files = 0, []
+        for path in sorted(folder.glob("test_*.py")):
+            if files and size + path.stat().st_size > MOST_BYTES:
+                found.append((size, files))
+                size, files = 0, []
+            size += path.stat().st_size
+            files.append(str(path))
+        found.append((size, files))
+    return [files for _, files in sorted(found, key=lambda each: -each[0])]
+
+
+class Run:
+    """All portions, and what became of them."""
+
+    def __init__(self, options: Sequence[str]) -> None:
+        self._command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *options]
+        self._left: Iterator[list[str]] = iter(portions(TESTS))
+        self._lock = threading.Lock()
+        self._running: set[subprocess.Popen[str]] = set()
+        self._ended = False
+        self.counts: dict[str, int] = {}
+        self.failed: list[str] = []
+
+    def work(self) -> None:
+        """One portion after the other, until there is none left."""
+        while True:
+            with self._lock:
+                files = None if self._ended else next(self._left, None)
+                if files is None:
+                    return
+                began = time.monotonic()
+                process = subprocess.Popen(
+                    [*self._command, *files], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+                )
+                self._running.add(process)
+            output, _ = process.communicate()
+            with self._lock:
+                self._running.discard(process)
+                if not self._ended:
+                    self._tell(files, process.returncode, output, time.monotonic() - began)
+
+    def _tell(self, files: list[str], code: int, output: str, took_s: float) -> None:
+        name = files[0] if len(files) == 1 else f"{files[0]} to {Path(files[-1]).name}"
+        summary = _SUMMARY.findall(output)
+        for number, what in _COUNT.findall(summary[-1]) if summary else ():
+            self.counts[what] = self.counts.get(what, 0) + int(number)
+        if code in (PASSED, NOTHING_TO_DO):
+            output = "".join(f"  {line}\n" for line in output.splitlines() if _is_said(line))
+        else:
+            self.failed.append(name)
+        print(output, end="")
+        print(f"{name}: {summary[-1] if summary else f'ended with {code}'}, {took_s:.0f} s", flush=True)
+
+    def end(self) -> None:
+        """Interrupt what runs."""
+        with self._lock:
+            self._ended = True
+            for process in self._running:
+                process.send_signal(signal.SIGINT)
+
+
+def main(arguments: list[str]) -> int:
+    # -m and an expression are how make calls it; whatever else is there may name tests.
+    if len(arguments) > 2:
+        return subprocess.call([sys.executable, "-m", "pytest", *arguments])
+    began = time.monotonic()
+    run = Run(arguments)
+    workers = [threading.Thread(target=run.work) for _ in range(min(MOST_AT_ONCE, len(os.sched_getaffinity(0))))]
+    for worker in workers:
+        worker.start()
+    try:
+        for worker in workers:
+            worker.join()
+    except KeyboardInterrupt:
+        run.end()
+        for worker in workers:
+            worker.join()
+        return 130
+    counts = ", ".join(f"{number} {what}" for what, number in sorted(run.counts.items(), key=lambda each: each[0]))
+    print(f"\n{counts or 'no test'} in {time.monotonic() - began:.0f} s")
+    for name in run.failed:
+        print(f"failed: {name}")
+    return 1 if run.failed or not run.counts.get("passed") else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
