@@ -107,7 +107,7 @@ def outlet() -> Iterator[Outlet]:
 
 @click.command(short_help="The JSON stream of neuron-monitor, one report per line.")
 @click.option("-c", "--config-file", metavar="FILE", help="What to report and how often.  [default: everything, 5s]")
-@click.option("--period", metavar="DURATION", help="How often, as in 5s or 500ms, instead of the file's period.")
+@click.option("--period", metavar="DURATION", help="How often, as in 5, 5s or 500ms, instead of the file's period.")
 @click.option("--once", is_flag=True, help="One report, over half a second, and end.")
 @click.option("--count", type=click.IntRange(1), metavar="N", help="So many reports, and end.")
 @click.option("--no-loaded-models", is_flag=True, help="Leave loaded_models out: lines stay short.")
@@ -209,8 +209,8 @@ def _configuration(path: str | None, period: str | None) -> Config | None:
         tell(str(e))
         return None
     except OSError as e:
-        tell(f"path {path}: {e.strerror}")
+        tell(f"{path}: {e.strerror}")
         return None
     for place in config.unknown:
-        tell(f"path {path}: {place} means nothing here and is ignored")
+        tell(f"{path}: {place} means nothing here and is ignored")
     return config
