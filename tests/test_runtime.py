@@ -175,6 +175,21 @@ def test_an_error_class_of_a_completed_execution(runtime, counters, status, kind
     assert counters.added() == {STATUS[status]: 1, TIME_IN_USE: 9, ERROR_CLASS[kind]: 1}
 
 
+@pytest.mark.parametrize(
+    ("event", "said"),
+    [
+        ({"status": 99}, r"99 is no Status; it is one of SUCCESS \(1\)"),
+        ({"status": Status.COMPLETED_WITH_ERR, "error_class": 6}, r"6 is no ErrorClass; it is one of GENERIC \(7\)"),
+        ({"software_error": 1}, "1 is no SoftwareError; it is one of SEMAPHORE"),
+        ({"status": Status.TIMEOUT, "error_class": ErrorClass.MODEL}, "the error class MODEL beside TIMEOUT: only"),
+    ],
+)
+def test_what_is_none_is_named_with_what_there_is(runtime, counters, event, said):
+    with pytest.raises(errors.BadIndex, match=said):
+        runtime.execution_ended(CORE, busy_us=9, **event)
+    assert counters.added() == {}
+
+
 @pytest.mark.parametrize("status", [status for status in Status if status not in COMPLETED_WITH_ERRORS])
 def test_an_error_class_beside_any_other_status_is_refused(runtime, counters, status):
     with pytest.raises(errors.BadIndex, match="error class"):

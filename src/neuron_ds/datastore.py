@@ -257,6 +257,9 @@ class ModelHandle:
         self.deleted = False
         self._lock = threading.Lock()  # an update or a second delete must not hit the slot's next model
 
+    def __repr__(self) -> str:
+        return f"<ModelHandle model slot {self.slot} {self.node.name!r}{' deleted' if self.deleted else ''}>"
+
     def update(self, node: ModelNode) -> None:
         """Overwrite the record in place. Raises BadIndex (EINVAL) once deleted."""
         self._lease.mapping.bitmap()  # raises in a forked child, where a lost thread may hold the lock for ever
@@ -376,7 +379,9 @@ def publish(
     """Acquire this process's slab on a device, stamp its header and publish who this is.
 
     A second call in the same process gives the same slab; its process info is then left as it is. Raises SlotsFull
-    (ENOMEM), NoDevice (ENODEV), UnsafeDirectory (EACCES), NoSpace (ENOSPC), TableBusy (ETIMEDOUT), BadValue (EINVAL).
+    (ENOMEM), NoDevice (ENODEV), BadIndex and BadValue (EINVAL); of the directory AccessDenied and UnsafeDirectory
+    (EACCES), NoSpace (ENOSPC), TableBusy (ETIMEDOUT), LayoutMismatch (EPROTO), DirectoryGone (ESTALE); of hardware
+    NoDriver, DeviceBusy (EBUSY).
     """
     device = _number(device, "the device")
     driver = driver or get_driver()
@@ -448,7 +453,7 @@ class Reader(_Datastore):
 
     @property
     def alive(self) -> bool:
-        """Whether the producer still holds the slab."""
+        """Whether the producer still holds the slab. Raises Closed (EBADF) once this reader is closed."""
         try:
             self._lease.mapping.check()
         except ProducerGone:
@@ -466,8 +471,9 @@ def attach(
 ) -> Reader:
     """Map the slab of a process, or of a slot, read-only; with an Owner's ``path`` only of the device there.
 
-    Raises NoDevice, NoSlab (ENOENT), AmbiguousPid, ProducerGone (ESRCH), NotReady (no header, also not 500 us later),
-    WrongVersion (EINVAL), AccessDenied (EACCES).
+    Raises NoDevice, NoSlab (ENOENT), AmbiguousPid, BadIndex, ProducerGone (ESRCH), NotReady (no header, also not 500 us
+    later), WrongVersion (EINVAL), AccessDenied (EACCES), LayoutMismatch (EPROTO); of hardware NoDriver, DeviceBusy
+    (EBUSY), NotSupported for a slot.
     """
     device = _number(device, "the device")
     pid = None if pid is None else _number(pid, "the pid", device)

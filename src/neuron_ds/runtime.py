@@ -118,11 +118,23 @@ class Runtime:
     ) -> None:
         """An execution on a physical core has ended. Times in microseconds; a latency of None is left as it was.
 
-        Raises BadIndex (EINVAL) for an error class beside a status that has none.
+        Raises BadIndex (EINVAL) for a core, status, class or software error that is none, and for a class beside a
+        status that has none; nothing is counted then. A software error may stand beside any status.
         """
-        self.producer.core(core).execution_ended(
-            status, busy_us, macs, device_us, total_us, nc_us, cc_us, error_class, software_error
-        )
+        ended = self.producer.core(core).execution_ended
+        try:
+            ended(status, busy_us, macs, device_us, total_us, nc_us, cc_us, error_class, software_error)
+        except BadIndex:
+            self._known(Status, status)
+            if software_error is not None:
+                self._known(SoftwareError, software_error)
+            if error_class is not None:
+                self._known(ErrorClass, error_class)
+                raise self._bad(
+                    f"the error class {ErrorClass(error_class).name} beside {Status(status).name}: "
+                    "only executions that completed with an error have one"
+                ) from None
+            raise
 
     def api_failed(self, core: int, kind: ApiFailure = ApiFailure.FAILURE) -> None:
         """A call of the runtime's API has failed. Raises BadIndex (EINVAL) for a kind that is none."""
@@ -155,12 +167,11 @@ class Runtime:
         try:
             return kinds(number)
         except ValueError:
-            raise BadIndex(
-                f"{number!r} is no {kinds.__name__}; it is one of {', '.join(f'{k.name} ({k.value})' for k in kinds)}",
-                device=self.producer.device,
-                pid=self.producer.pid,
-                slot=self.producer.slot,
-            ) from None
+            names = ", ".join(f"{k.name} ({k.value})" for k in kinds)
+            raise self._bad(f"{number!r} is no {kinds.__name__}; it is one of {names}") from None
+
+    def _bad(self, message: str) -> BadIndex:
+        return BadIndex(message, device=self.producer.device, pid=self.producer.pid, slot=self.producer.slot)
 
 
 def _change(gauge: Counter, delta_bytes: int) -> None:

@@ -82,3 +82,11 @@ def run(*args: str | Path, directory: Path, **popen: object) -> subprocess.Compl
     with start(*args, directory=directory, **popen) as process:
         out, err = process.communicate(timeout=60)
     return subprocess.CompletedProcess(args, process.returncode, out, err)
+
+
+def one_line(done: subprocess.CompletedProcess, code: int = 2) -> str:
+    """What a command said that had nothing to give: one line."""
+    assert (done.returncode, done.stdout) == (code, ""), done.stderr
+    assert done.stderr.startswith("neuron-ds: ")
+    assert done.stderr.count("\n") == 1, done.stderr
+    return done.stderr

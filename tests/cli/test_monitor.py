@@ -134,7 +134,7 @@ def test_a_configuration(directory, tmp_path):
         done = run("monitor", "-c", path, "--once", directory=directory)
     (runtime,) = check(done.stdout, strict=False)["neuron_runtime_data"]
     assert (runtime["pid"], list(runtime["report"])) == (producer.pid, ["memory_used"])
-    assert done.stderr == f"neuron-ds: path {path}: perod means nothing here and is ignored\n"
+    assert done.stderr == f"neuron-ds: {path}: perod means nothing here and is ignored\n"
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_a_bad_configuration_is_one_line(command, device, tmp_path, text, place)
 def test_a_configuration_that_is_not_there_is_one_line(command, device):
     outcome = command("monitor", "-c", "/nowhere/x")
     assert outcome.code == 1
-    assert outcome.line == "path /nowhere/x: No such file or directory"
+    assert outcome.line == "/nowhere/x: No such file or directory"
 
 
 def test_no_device_is_one_line(command):

@@ -142,7 +142,7 @@ def test_a_reader_that_goes_away_ends_it_quietly(made, tmp_path):
         (("a.mcap", "-o", "/dev/full", "--force"), "/dev/full: no room for it"),
         (("there.csv", "-o", "a.csv"), "there.csv: this is no recording"),
         (("a.mcap", "-o", "a.csv", "--since", "5m"), "nothing of it lies there; it is 6.0 s long"),
-        (("a.mcap", "-o", "a.csv", "--since", "x"), "--since: 'x' is no duration"),
+        (("a.mcap", "-o", "a.csv", "--since", "x"), "--since: 'x' is no time"),
         (("a.mcap", "-o", "a.csv", "--every", "x"), "'x' is no duration"),
     ],
 )

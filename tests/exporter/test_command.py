@@ -4,21 +4,13 @@ from __future__ import annotations
 
 import signal
 import socket
-import subprocess
 import urllib.request
 from pathlib import Path
 
 import pytest
 
-from tests.cli.helpers import Producer, probe, run, start
+from tests.cli.helpers import Producer, one_line, probe, run, start
 from tests.exporter.helpers import Scrape
-
-
-def one_line(done: subprocess.CompletedProcess) -> str:
-    assert done.stdout == ""
-    assert done.stderr.startswith("neuron-ds: ")
-    assert done.stderr.count("\n") == 1, done.stderr
-    return done.stderr
 
 
 def test_it_serves_until_told_to_stop(tmp_path: Path) -> None:
@@ -44,7 +36,7 @@ def test_it_serves_until_told_to_stop(tmp_path: Path) -> None:
 def test_no_device(tmp_path: Path) -> None:
     done = run("exporter", "--listen", "127.0.0.1:0", directory=tmp_path / "ds")
     assert done.returncode == 1
-    assert "no Neuron device" in one_line(done)
+    assert "no Neuron device" in one_line(done, 1)
 
 
 def test_no_device_that_can_be_read(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.helpers import Producer, environment, probe, run, start
+from tests.cli.helpers import Producer, environment, one_line, probe, run, start
 from tests.exporter.helpers import Scrape
 from tests.exporter.receiver import INSTANCE, HttpReceiver
 
@@ -30,13 +30,6 @@ def settings(monkeypatch: pytest.MonkeyPatch) -> None:
 def receiver() -> Iterator[HttpReceiver]:
     with HttpReceiver() as receiver:
         yield receiver
-
-
-def one_line(done: subprocess.CompletedProcess) -> str:
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("neuron-ds: ")
-    assert done.stderr.count("\n") == 1, done.stderr
-    return done.stderr
 
 
 def otel(receiver: HttpReceiver, **more: str) -> dict[str, str]:

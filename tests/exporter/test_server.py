@@ -292,6 +292,15 @@ def test_a_certificate_that_cannot_be_used_is_refused(watch: MakeWatch, tmp_path
         Server(watch(), "127.0.0.1", 0, tls=(cert, key))
 
 
+def test_a_certificate_without_its_key_is_told_to_be_that(watch: MakeWatch, tmp_path: Path) -> None:
+    """It was a "pem lib" once."""
+    cert, key = write_certificate(tmp_path, "first")
+    with pytest.raises(NeuronDSError, match="its file holds no private key; --tls-key names the key's file"):
+        Server(watch(), "127.0.0.1", 0, tls=(cert, None))
+    Path(cert).write_text(Path(key).read_text() + Path(cert).read_text())
+    Server(watch(), "127.0.0.1", 0, tls=(cert, None)).server_close()
+
+
 @pytest.mark.parametrize("there", ["127.0.0.1", "0.0.0.0"])
 def test_an_occupied_port_is_refused(watch: MakeWatch, there: str) -> None:
     with socket.create_server((there, 0)) as taken:

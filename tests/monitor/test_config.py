@@ -126,7 +126,7 @@ def test_unknown_keys_are_told_with_their_place(file):
         (b'{\n "period": 5s}', "line 2, column 13"),
         (b"\xff{}", "byte 0 is not UTF-8"),
         (b"[" * 100_000, "nested too deeply"),
-        ([], "the whole: an array"),
+        ([], "the file: an array"),
         ({"period": 5}, "period: a number"),
         ({"period": "5"}, "period: '5' is no duration"),
         ({"neuron_runtimes": {}}, "neuron_runtimes: an object"),

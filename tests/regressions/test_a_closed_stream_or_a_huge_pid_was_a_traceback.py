@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from tests.cli.helpers import Producer, environment, probe, run
+from tests.cli.helpers import Producer, environment, one_line, probe, run
 
 
 def without(stream, *args, directory):
@@ -19,13 +19,6 @@ def without(stream, *args, directory):
         timeout=60,
         env=environment(directory),
     )
-
-
-def one_line(done):
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("neuron-ds: ")
-    assert done.stderr.count("\n") == 1
-    return done.stderr
 
 
 def test_raw_bytes_for_a_closed_output(tmp_path):

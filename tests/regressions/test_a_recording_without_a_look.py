@@ -28,7 +28,7 @@ def test_a_device_that_is_not_there_is_named(root, producer, tmp_path, capsys, m
 def test_no_time_is_as_long(text, driver, producer, taping):
     tape = taping()
     tape.tick()
-    with tape.read() as recording, pytest.raises(BadValue, match="no duration"):
+    with tape.read() as recording, pytest.raises(BadValue, match="no time"):
         time_of(recording, text)
     with pytest.raises(BadValue):
         seconds_of(text)

@@ -88,7 +88,7 @@ def frame(devices, processes, events=(), findings=(), period_s=1.0, time_ns=10**
 
 
 HUNG = Finding(
-    "hung-core", Severity.CRITICAL, "NC2 is in use and completes nothing.", "See its stack.", 0, 0, 1, 202, "vit", 5
+    "hung-core", Severity.CRITICAL, "NC2 is in use and completes nothing", "see its stack", 0, 0, 1, 202, "vit", 5
 )
 
 

@@ -239,7 +239,7 @@ def test_the_tree_of_a_process_is_its_own():
 
 def test_events_the_newest_first():
     title, *rows = lines(blocks.events(fleet(), View(), 120))
-    assert title == "Events  4  3 errors among them"
+    assert title == "Events  4  with 3 errors counted"
     assert rows[0] == "08:03:26 ! 505 gone          ND1       died without giving its slot back"
     assert rows[1].startswith("08:03:25 ! 202 vit-hung      ND0 NC2   hung-core")
     assert rows[2].startswith("08:03:24 ! 101 bert-serving  ND0 NC1   infer_timed_out +3: executions that")
@@ -272,7 +272,8 @@ def test_what_is_over_says_so():
 
 def test_a_process_in_detail():
     text = "\n".join(lines(details.process_block(fleet(), "202", 120)))
-    for said in ("pid 202", "running", "! hung-core", "See its stack.", "tag", "executions/s      0.0", "of 1 cores"):
+    found = "nothing; next: see its stack"
+    for said in ("pid 202", "running", "! hung-core", found, "tag", "executions/s      0.0", "of 1 cores"):
         assert said in text
     assert re.search(r"^0 +1  2 +2$", text, re.MULTILINE), text  # its slab: device, slot, cores, models
     assert "not there any more" in "\n".join(lines(details.process_block(fleet(), "999", 120)))

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from tests.cli.helpers import Producer, probe, run, start
+from tests.cli.helpers import Producer, one_line, probe, run, start
 from tests.web.helpers import Listener, get, one_who_never_reads
 
 
@@ -19,13 +19,6 @@ def address(process):
     found = re.fullmatch(r"neuron-ds: http://[^/]*:(\d+)/(.*)\n", line)
     assert found, line + process.stderr.read() if process.poll() is not None else line
     return int(found[1]), found[2]
-
-
-def one_line(done):
-    assert done.stdout == ""
-    assert done.stderr.startswith("neuron-ds: ")
-    assert done.stderr.count("\n") == 1, done.stderr
-    return done.stderr
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])

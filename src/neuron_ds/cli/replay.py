@@ -108,6 +108,9 @@ def replaying(
                 at_ns = time_of(recording, at)
             except BadValue as e:
                 raise Failure(f"--at: {e.message}") from None
+            if not recording.start_ns <= at_ns <= recording.end_ns:
+                length_s = (recording.end_ns - recording.start_ns) / 1e9
+                raise Failure(f"--at {at}: that is outside of {path}, which is {length_s:.1f} s long")
     try:
         driver = ReplayDriver(path, speed=speed, at_ns=at_ns, still=still, loop=loop)
     except BadValue as e:

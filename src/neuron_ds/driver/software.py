@@ -321,8 +321,9 @@ class SoftwareDriver:
         dev = self._device(root, told, device, produce=True)
         with dev.table_lock() as got:
             if not dev.begin(got).reset():
-                living = ", ".join(str(o.pid) for o in self.owners(device) if o.path == dev.path)
-                raise StillOwned(f"process {living} still publishes; end it first", device=device, path=dev.path)
+                living = [str(o.pid) for o in self.owners(device) if o.path == dev.path]
+                who = "processes still publish" if len(living) > 1 else "a process still publishes"
+                raise StillOwned(f"{who}; end {', '.join(living)} first", device=device, path=dev.path)
 
 
 def _reading(dev: OpenDevice, view: t.SlotView) -> Lease:

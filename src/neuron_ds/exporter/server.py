@@ -37,6 +37,8 @@ PATIENCE_S = 30.0
 #: Each has a thread, and perhaps a report that it hasn't taken yet. Who comes beyond is turned away.
 MOST_CONNECTIONS = 64
 GZIP_LEVEL = 1
+#: No file of certificates is larger.
+_MOST_PEM = 1 << 20
 _EOF = b"# EOF\n"
 _METHODS = "GET, HEAD"
 
@@ -71,9 +73,12 @@ class Certificate:
     def _load(self) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
+        held = b""
         for file in filter(None, self._files):
-            with open(file, "rb"):  # the library doesn't say which of the two it can't read
-                pass
+            with open(file, "rb") as f:  # the library doesn't say which of the two it can't read
+                held = f.read(_MOST_PEM)
+        if self._files[1] is None and b"CERTIFICATE-----" in held and b"PRIVATE KEY-----" not in held:
+            raise ValueError("its file holds no private key; --tls-key names the key's file")
         context.load_cert_chain(*self._files, password=_no_password)
         return context
 

@@ -189,7 +189,7 @@ class _Reader:
 
     def _object(self, value: Any, place: str, known: tuple[str, ...]) -> dict[str, Any]:
         if not isinstance(value, dict):
-            raise BadValue(f"{place or 'the whole'}: {_kind(value)} where an object belongs")
+            raise BadValue(f"{place or 'the file'}: {_kind(value)} where an object belongs")
         self.unknown += [f"{place}.{key}".removeprefix(".") for key in value if key not in known]
         return value
 

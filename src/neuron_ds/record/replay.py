@@ -425,13 +425,13 @@ def time_of(recording: Recording, text: str) -> int:
     """
     from datetime import datetime
 
-    if text.startswith("-"):
-        return recording.end_ns - round(seconds_of(text[1:]) * 1e9)
-    if ":" not in text:
-        return recording.start_ns + round(seconds_of(text) * 1e9)
     try:
+        if text.startswith("-"):
+            return recording.end_ns - round(seconds_of(text[1:]) * 1e9)
+        if ":" not in text:
+            return recording.start_ns + round(seconds_of(text) * 1e9)
         day = "" if "T" in text or " " in text else f"{datetime.fromtimestamp(recording.wall_start_ns / 1e9):%Y-%m-%dT}"
         when = datetime.fromisoformat(day + text).timestamp()
-    except (ValueError, OverflowError, OSError):
-        raise BadValue(f"{text!r} is no time; as in 1m30s, -10s, 14:05:30 or 2026-01-31T14:05:30+01:00") from None
+    except (ValueError, OverflowError, OSError):  # BadValue is one, too
+        raise BadValue(f"{text!r} is no time; as in 90, 1m30s, -10s, 14:05:30 or 2026-01-31T14:05:30+01:00") from None
     return round(when * 1e9) - recording.session.wall_offset_ns

@@ -330,7 +330,7 @@ def events(frame: Frame, view: View, width: int) -> Block:
     if wanted:
         title.append((f"  {len(wanted)}", ""))
     if errors:
-        title.append((f"  {t.plural(errors, 'error')} among them", "red"))
+        title.append((f"  with {t.plural(errors, 'error')} counted", "red"))
     rows = tuple(row(event_line(e, width)) for e in wanted) or (row((("nothing happened since the start", "dim"),)),)
     return Block((tuple(title),), rows)
 

@@ -123,7 +123,7 @@ def _section(title: str, heading: str = "") -> Iterator[Row]:
 def _findings(findings: Sequence[Finding], width: int) -> Iterator[Row]:
     for f in findings:
         look = SEVERITY_LOOKS[f.severity.name.lower()]
-        yield from _pair(f"! {f.kind}", safe(f"{f.message} {f.advice}"), width, look)
+        yield from _pair(f"! {f.kind}", safe(f"{f.message}; next: {f.advice}"), width, look)
 
 
 def _kinds(title: str, kinds: Sequence[str], values: Sequence[int], width: int) -> Iterator[Row]:

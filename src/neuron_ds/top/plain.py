@@ -45,7 +45,7 @@ def _lines(frame: Frame, title: str, width: int) -> Iterator[str]:
         yield from _block(tables.processes(frame, view, width))
     for finding in frame.findings:
         yield ""
-        yield from tables.wrapped(safe(f"! {finding.kind}: {finding.message} {finding.advice}"), width)
+        yield from tables.wrapped(safe(f"! {finding.kind}: {finding.message}; next: {finding.advice}"), width)
     if frame.events:
         yield ""
         yield from _block(blocks.events(frame, view, width))
