@@ -246,3 +246,24 @@ def _until_it_catches(pid: int, number: int) -> None:
             return
         time.sleep(0.02)
     raise AssertionError("it never listened")
+
+
+def test_the_oldest_of_its_files_go_and_nobody_elses(flying, tmp_path):
+    (tmp_path / "neuron-ds-20260101-000000-death.mcap").write_bytes(b"of an earlier run")
+    flown = flying(most_files=2)
+    for _ in range(4):
+        flown.flight.happened(flight.SIGNAL, "asked")
+        flown.tick(110)
+    paths = [path for path, _ in flown.end()]
+    assert len(paths) == 4
+    assert sorted(map(str, tmp_path.iterdir())) == sorted(
+        [*paths[2:], str(tmp_path / "neuron-ds-20260101-000000-death.mcap")]
+    )
+
+
+def test_without_a_limit_all_stay(flying, tmp_path):
+    flown = flying(most_files=0)
+    for _ in range(3):
+        flown.flight.happened(flight.SIGNAL, "asked")
+        flown.tick(110)
+    assert sorted(path for path, _ in flown.end()) == sorted(map(str, tmp_path.iterdir()))

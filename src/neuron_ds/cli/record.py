@@ -128,6 +128,12 @@ def _duration(context: click.Context, parameter: click.Parameter, value: str | N
     help="With --keep: a core hangs that is in use and completes nothing for so long.  [default: 10s]",
 )
 @click.option(
+    "--files",
+    type=click.IntRange(0),
+    metavar="N",
+    help="With --keep: keep so many of the files it wrote, the oldest go; 0 keeps all.  [default: 100]",
+)
+@click.option(
     "--realtime", is_flag=True, help="Look before all else on this host, so that fewer looks are late; a privilege."
 )
 @click.option("--without-device", is_flag=True, help="Also where there is no device yet.")
@@ -144,6 +150,7 @@ def record(
     kinds: tuple[str, ...],
     after_s: float | None,
     hang_s: float | None,
+    files: int | None,
     realtime: bool,
     without_device: bool,
 ) -> int:
@@ -162,8 +169,14 @@ def record(
       neuron-ds monitor --from incident.mcap --speed 10
     """
     if keep_s is None:
-        for name, value in {"--out-dir": out_dir, "--on": kinds, "--after": after_s, "--hang": hang_s}.items():
-            if value:
+        for name, value in {
+            "--out-dir": out_dir,
+            "--on": kinds,
+            "--after": after_s,
+            "--hang": hang_s,
+            "--files": files,
+        }.items():
+            if value not in (None, ()):
                 raise Failure(f"{name} is for the flight recorder: say with --keep how much it keeps")
     elif output or force:
         raise Failure("--keep names its files itself; say with --out-dir where they go")
@@ -178,7 +191,7 @@ def record(
     with signals(ask=keep_s is not None) as got:
         if keep_s is None:
             return _to_file(got, output, force, compression, rate_hz, pids, devices, seconds)
-        kept = _Kept(keep_s, out_dir or ".", kinds, after_s, hang_s, compression)
+        kept = _Kept(keep_s, out_dir or ".", kinds, after_s, hang_s, compression, files)
         return _in_flight(got, kept, rate_hz, pids, devices, seconds)
 
 
@@ -237,6 +250,7 @@ class _Kept:
         after_s: float | None,
         hang_s: float | None,
         compression: str,
+        files: int | None = None,
     ) -> None:
         from neuron_ds.record import flight
 
@@ -248,6 +262,7 @@ class _Kept:
         self.kinds = kinds or flight.KINDS
         self.after_s = flight.AFTER_S if after_s is None else after_s
         self.hang_s = flight.HANG_S if hang_s is None else hang_s
+        self.most_files = flight.MOST_FILES if files is None else files
         self.keyframe_s = min(10.0, keep_s / flight.SEGMENTS)
 
 
@@ -279,7 +294,14 @@ def _in_flight(
         _tell_missing(recorder, pids, devices)
         alarms = flight.Alarms(recorder, hang_s=kept.hang_s, quiet_s=kept.keep_s, kinds=kept.kinds)
         recorded = flight.FlightRecorder(
-            recorder, ring, alarms, kept.directory, after_s=kept.after_s, compression=kept.compression, told=told
+            recorder,
+            ring,
+            alarms,
+            kept.directory,
+            after_s=kept.after_s,
+            compression=kept.compression,
+            most_files=kept.most_files,
+            told=told,
         )
 
         def stopped() -> bool:

@@ -13,6 +13,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from neuron_ds import layout
@@ -26,6 +27,8 @@ KEEP_S = 300.0
 #: What comes after the moment that is told of is kept as well.
 AFTER_S = 5.0
 HANG_S = 10.0
+#: Where jobs come and go something happens all day long, and a disk is not for that alone.
+MOST_FILES = 100
 MOST_BYTES = 256 << 20
 CHECK_US = 100_000
 #: A keyframe at least so often, or what is kept is much more than was asked for.
@@ -213,9 +216,11 @@ class FlightRecorder:
         *,
         after_s: float = AFTER_S,
         compression: str = "zstd",
+        most_files: int = MOST_FILES,
         told: Callable[[str, str], object],
     ) -> None:
-        """``told``: called with the path of a file that was written, or "", and what happened or went wrong."""
+        """``most_files``: of those written here; beyond, the oldest is removed; 0 for no limit. ``told``: called with
+        the path of a file that was written, or "", and what happened or went wrong."""
         self._recorder, self._ring, self._alarms = recorder, ring, alarms
         self._directory, self._after_us = directory, round(after_s * 1e6)
         self._compression, self._told = compression, told
@@ -223,6 +228,8 @@ class FlightRecorder:
         self._due_us: int | None = None
         self._why = ("", "")
         self._writing: list[threading.Thread] = []
+        self._most_files, self._paths = most_files, deque[str]()
+        self._lock = threading.Lock()  # files are written by threads, and may be so two at a time
         self.files = 0
         self.failed = 0
 
@@ -272,8 +279,14 @@ class FlightRecorder:
             self.failed += 1
             self._told("", f"{text}, and can't be written: {e}")
             return
-        self.files += 1
+        with self._lock:
+            self.files += 1
+            self._paths.append(path)
+            old = self._paths.popleft() if 0 < self._most_files < len(self._paths) else None
         self._told(path, text)
+        if old is not None:
+            with suppress(OSError):  # somebody may have taken it away
+                os.unlink(old)
 
     def finish(self) -> None:
         """Write what is due, and wait until all of it is."""
