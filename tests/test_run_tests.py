@@ -1,8 +1,10 @@
 """The tool that runs the tests: a failure anywhere is a failure, and every file is run once."""
 
 import re
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -58,6 +60,52 @@ def test_one_that_dies_is_a_failure(tree):
     done = run(tree(one=GOOD, two="import os\ndef test_it():\n    os.abort()\n"))
     assert done.returncode == 1
     assert "tests/two/test_two.py: ended with -6" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "ending",
+    [
+        "os._exit(5)",
+        "os._exit(0)",
+        "os.write(1, b'caf\\xe9'); sys.stdout.flush(); os._exit(0)",
+        "os.kill(os.getpid(), 9)",
+    ],
+)
+def test_a_test_that_ends_pytest_is_a_failure(tree, ending):
+    done = run(tree(one=GOOD, two=f"import os, sys\ndef test_it():\n    {ending}\n"))
+    assert done.returncode == 1
+    assert done.stdout.endswith("failed: tests/two/test_two.py\n")
+
+
+def test_bytes_that_are_no_text_are_shown(tree):
+    source = "import os\ndef test_it(capfd):\n    with capfd.disabled():\n        os.write(1, b'caf\\xe9\\n')\n"
+    done = run(tree(one=GOOD, two=source))
+    assert done.returncode == 0, done.stdout
+    assert "2 passed" in done.stdout
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_is_waited_for(tree, number):
+    slow = """
+import pathlib, time
+def test_it():
+    pathlib.Path("began").touch()
+    try:
+        time.sleep(60)
+    finally:
+        time.sleep(0.3)
+        pathlib.Path("cleaned").touch()
+"""
+    here = tree(one=slow)
+    process = subprocess.Popen([sys.executable, TOOL, "-m", "not slow"], cwd=here, stdout=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 30
+    while not (here / "began").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    process.send_signal(number)
+    process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert (here / "cleaned").exists()
 
 
 def test_with_more_arguments_there_is_one_pytest(tree):

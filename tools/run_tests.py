@@ -14,7 +14,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 TESTS = Path("tests")
@@ -22,7 +23,7 @@ TESTS = Path("tests")
 MOST_BYTES = 72_000
 #: More at once would only be in each other's way: they start processes themselves.
 MOST_AT_ONCE = 6
-PASSED, NOTHING_TO_DO = 0, 5
+PASSED, NOTHING_TO_DO, INTERRUPTED = 0, 5, 130
 _SUMMARY = re.compile(r"^=* ?((?:\d+ [a-z]+(?:, )?)+) in [\d.]+s", re.MULTILINE)
 _COUNT = re.compile(r"(\d+) ([a-z]+)")
 #: Lines that say nothing beside the summary.
@@ -54,45 +55,62 @@ class Run:
 
     def __init__(self, options: Sequence[str]) -> None:
         self._command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *options]
-        self._left: Iterator[list[str]] = iter(portions(TESTS))
+        self._left = portions(TESTS)
         self._lock = threading.Lock()
         self._running: set[subprocess.Popen[str]] = set()
         self._ended = False
+        self.portions, self.told = len(self._left), 0
         self.counts: dict[str, int] = {}
         self.failed: list[str] = []
 
     def work(self) -> None:
         """One portion after the other, until there is none left."""
-        while True:
-            with self._lock:
-                files = None if self._ended else next(self._left, None)
-                if files is None:
-                    return
-                began = time.monotonic()
-                process = subprocess.Popen(
-                    [*self._command, *files], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-                )
-                self._running.add(process)
-            output, _ = process.communicate()
-            with self._lock:
-                self._running.discard(process)
-                if not self._ended:
-                    self._tell(files, process.returncode, output, time.monotonic() - began)
+        while (files := self._next()) is not None:
+            try:
+                self._run(files)
+            except Exception as e:  # whatever it is, these tests are not known to have passed
+                self._tell(files, -1, f"{e!r}\n", 0.0)
+
+    def _next(self) -> list[str] | None:
+        with self._lock:
+            return self._left.pop(0) if self._left and not self._ended else None
+
+    def _run(self, files: list[str]) -> None:
+        began = time.monotonic()
+        with self._lock:
+            if self._ended:
+                return
+            process = subprocess.Popen(
+                [*self._command, *files],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+                start_new_session=True,  # an interrupt from the terminal is passed on once, and not also met
+            )
+            self._running.add(process)
+        output, _ = process.communicate()
+        with self._lock:
+            self._running.discard(process)
+        self._tell(files, process.returncode, output, time.monotonic() - began)
 
     def _tell(self, files: list[str], code: int, output: str, took_s: float) -> None:
         name = files[0] if len(files) == 1 else f"{files[0]} to {Path(files[-1]).name}"
         summary = _SUMMARY.findall(output)
-        for number, what in _COUNT.findall(summary[-1]) if summary else ():
-            self.counts[what] = self.counts.get(what, 0) + int(number)
-        if code in (PASSED, NOTHING_TO_DO):
-            output = "".join(f"  {line}\n" for line in output.splitlines() if _is_said(line))
-        else:
-            self.failed.append(name)
-        print(output, end="")
-        print(f"{name}: {summary[-1] if summary else f'ended with {code}'}, {took_s:.0f} s", flush=True)
+        passed = code in (PASSED, NOTHING_TO_DO) and bool(summary)  # a test may end pytest, with any code
+        with self._lock:
+            self.told += 1
+            for number, what in _COUNT.findall(summary[-1]) if summary else ():
+                self.counts[what] = self.counts.get(what, 0) + int(number)
+            if passed:
+                output = "".join(f"  {line}\n" for line in output.splitlines() if _is_said(line))
+            else:
+                self.failed.append(name)
+            print(output, end="")
+            print(f"{name}: {summary[-1] if summary else f'ended with {code}'}, {took_s:.0f} s", flush=True)
 
     def end(self) -> None:
-        """Interrupt what runs."""
+        """Interrupt what runs, as one would on a terminal."""
         with self._lock:
             self._ended = True
             for process in self._running:
@@ -105,22 +123,21 @@ def main(arguments: list[str]) -> int:
         return subprocess.call([sys.executable, "-m", "pytest", *arguments])
     began = time.monotonic()
     run = Run(arguments)
-    workers = [threading.Thread(target=run.work) for _ in range(min(MOST_AT_ONCE, len(os.sched_getaffinity(0))))]
-    for worker in workers:
-        worker.start()
-    try:
-        for worker in workers:
-            worker.join()
-    except KeyboardInterrupt:
-        run.end()
-        for worker in workers:
-            worker.join()
-        return 130
+    at_once = min(MOST_AT_ONCE, len(os.sched_getaffinity(0)))
+    stopped = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: (stopped.set(), run.end()))
+    with ThreadPoolExecutor(at_once) as pool:
+        for done in [pool.submit(run.work) for _ in range(at_once)]:
+            done.result()
+    if stopped.is_set():
+        return INTERRUPTED
     counts = ", ".join(f"{number} {what}" for what, number in sorted(run.counts.items(), key=lambda each: each[0]))
     print(f"\n{counts or 'no test'} in {time.monotonic() - began:.0f} s")
     for name in run.failed:
         print(f"failed: {name}")
-    return 1 if run.failed or not run.counts.get("passed") else 0
+    whole = not run.failed and run.told == run.portions and run.counts.get("passed")
+    return 0 if whole else 1
 
 
 if __name__ == "__main__":
