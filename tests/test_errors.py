@@ -5,6 +5,7 @@ import errno
 import inspect
 import os
 import pickle
+from pathlib import Path
 
 import pytest
 
@@ -115,3 +116,8 @@ def test_an_error_of_the_core_names_the_slab():
         counter.add(1)
     assert (caught.value.device, caught.value.pid, caught.value.slot) == (3, 4242, 9)
     assert pickle.loads(pickle.dumps(caught.value)).pid == 4242
+
+
+@pytest.mark.parametrize("path", ["/some/path", Path("/some/path"), b"/some/path"])
+def test_a_path_alone_is_named_as_the_system_does(path):
+    assert str(errors.FormatError("is none", path=path)) == f"{path}: is none"

@@ -33,7 +33,7 @@ class NeuronDSError(OSError):
     def __str__(self) -> str:
         where = [f"{k} {v}" for k in ("device", "pid", "slot", "path") if (v := getattr(self, k)) is not None]
         if len(where) == 1 and self.path is not None:
-            where = [self.path]  # as the system's own errors name a file
+            where = [str(self.path)]  # as the system's own errors name a file
         return f"{', '.join(where)}: {self.message}" if where else self.message
 
     def __reduce__(self) -> tuple[object, ...]:

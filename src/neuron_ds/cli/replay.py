@@ -18,6 +18,7 @@ from neuron_ds.cli.base import Failure, tell
 from neuron_ds.errors import BadValue
 
 if TYPE_CHECKING:
+    from neuron_ds.record.recording import Recording
     from neuron_ds.record.replay import ReplayDriver
 
 Command = Callable[..., Any]
@@ -92,6 +93,16 @@ def _speed(text: str | None, steps: bool) -> float:
     return speed
 
 
+def _span(recording: Recording) -> str:
+    """From when to when it is, by the clock of this host."""
+    from datetime import datetime
+
+    first, last = (datetime.fromtimestamp(recording.wall_ns(ns) / 1e9) for ns in (recording.start_ns, recording.end_ns))
+    length_s = (recording.end_ns - recording.start_ns) / 1e9
+    until = f"{last:%H:%M:%S}" if first.date() == last.date() else f"{last:%Y-%m-%d %H:%M:%S}"
+    return f"goes from {first:%Y-%m-%d %H:%M:%S} to {until}, for {length_s:.3f} s"
+
+
 @contextmanager
 def replaying(
     path: str, *, at: str | None = None, speed: float = 1.0, still: bool = False, loop: bool = False
@@ -109,12 +120,11 @@ def replaying(
             except BadValue as e:
                 raise Failure(f"--at: {e.message}") from None
             if not recording.start_ns <= at_ns <= recording.end_ns:
-                length_s = (recording.end_ns - recording.start_ns) / 1e9
-                raise Failure(f"--at {at}: that is outside of {path}, which is {length_s:.1f} s long")
+                raise Failure(f"--at {at}: that is outside of {path}, which {_span(recording)}")
     try:
         driver = ReplayDriver(path, speed=speed, at_ns=at_ns, still=still, loop=loop)
     except BadValue as e:
-        raise Failure(f"--speed: {e.message}") from None
+        raise Failure(str(e) if e.path else f"--speed: {e.message}") from None
     before = os.environ.get(_NO_METADATA)
     os.environ[_NO_METADATA] = "true"  # this instance is not the one that was recorded
     use_driver(driver)

@@ -153,6 +153,9 @@ class ReplayDriver:
         start_ns = self.recording.start_ns
         if at_ns is None and (told := os.environ.get(AT_VARIABLE)):
             at_ns = time_of(self.recording, told)
+        if self._loop and self.recording.end_ns <= start_ns:
+            self.recording.close()
+            raise BadValue("is of a single moment, which can't be played over and over", path=path)
         at_ns = start_ns if at_ns is None else min(max(at_ns, start_ns), self.recording.end_ns)
         self._memory = _Slabs()
         self._shift_ns = 0  # how much later than in the file things are, from the second round of a loop on
@@ -421,7 +424,8 @@ def seconds_of(text: str) -> float:
 def time_of(recording: Recording, text: str) -> int:
     """A time on a recording's clock: 1m30s from its start, -10s from its end, or a time of day or date (ISO 8601).
 
-    Without a zone it is the zone of this host. Raises BadValue.
+    Without a zone it is the zone of this host; a time of day is the first behind its start. The second in which it
+    starts is its start. Raises BadValue.
     """
     from datetime import datetime
 
@@ -434,4 +438,7 @@ def time_of(recording: Recording, text: str) -> int:
         when = datetime.fromisoformat(day + text).timestamp()
     except (ValueError, OverflowError, OSError):  # BadValue is one, too
         raise BadValue(f"{text!r} is no time; as in 90, 1m30s, -10s, 14:05:30 or 2026-01-31T14:05:30+01:00") from None
-    return round(when * 1e9) - recording.session.wall_offset_ns
+    found, second = round(when * 1e9) - recording.session.wall_offset_ns, 1_000_000_000
+    if day and found <= recording.start_ns - second:
+        found += 86_400 * second
+    return recording.start_ns if 0 < recording.start_ns - found < second else found
