@@ -6,11 +6,11 @@ import contextlib
 import datetime
 import gzip
 import os
+import re
 import socket
 import ssl
 import threading
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -32,6 +32,7 @@ from tests.devices import publish_and_wait
 from tests.exporter.helpers import Scrape, fetch, fetch_scrape
 from tests.processes import Child
 
+FLEET = Path(__file__).resolve().parents[2] / "docs" / "fleet.md"
 Serve = Callable[..., Server]
 MakeWatch = Callable[..., Watch]
 OPENMETRICS = "application/openmetrics-text;version=1.0.0"
@@ -49,6 +50,16 @@ def test_classic_text_is_the_default(driver: SoftwareDriver, watch: MakeWatch, s
     assert found.get("neuron_ds_process_core_oob_total", core=7) == 0
     assert found.get("process_resident_memory_bytes") > 0
     assert b"# EOF" not in body
+
+
+def test_an_idle_host_has_as_many_series_as_the_page_on_fleets_says(
+    driver: SoftwareDriver, watch: MakeWatch, serve: Serve
+) -> None:
+    p = driver.probe(0, type="inf2")
+    (row,) = re.findall(r"^\| inf2.xlarge \| 1, 2, 2 \| (\d+) ", FLEET.read_text(), re.MULTILINE)
+    _, _, body = fetch(serve(watch(), registry=own_process()))
+    assert (p.slab_cores, p.logical_cores) == (2, 2)
+    assert sum(not line.startswith("#") for line in body.decode().splitlines()) == int(row)
 
 
 def test_openmetrics_where_asked_for(driver: SoftwareDriver, watch: MakeWatch, serve: Serve) -> None:
@@ -98,39 +109,101 @@ def test_one_connection_serves_many_scrapes(driver: SoftwareDriver, watch: MakeW
     connection.close()
 
 
-def test_connections_beyond_the_most_are_turned_away_until_one_ends(
-    driver: SoftwareDriver, watch: MakeWatch, serve: Serve, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("neuron_ds.exporter.server.MOST_CONNECTIONS", 2)
-    driver.probe(0)
-    told: list[str] = []
-    server = serve(watch(), told=told.append)
+class Client:
+    """One connection that asks for /healthz, and is told what it hears."""
 
-    def connect() -> socket.socket:
-        return socket.create_connection(server.server_address[:2], timeout=20)
+    def __init__(self, server: Server) -> None:
+        self.socket = socket.create_connection(server.server_address[:2], timeout=20)
 
-    def answer(connection: socket.socket) -> bytes:
-        """What it says to a request; nothing if it turns us away."""
+    def ask(self) -> bytes:
+        """The beginning of the answer; nothing if the connection was ended."""
         heard = b""
         with contextlib.suppress(ConnectionError):
-            connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: h\r\n\r\n")
-            while not heard.endswith(b"\r\n\r\nok\n") and (piece := connection.recv(1 << 16)):
+            self.socket.sendall(b"GET /healthz HTTP/1.1\r\nHost: h\r\n\r\n")
+            while not heard.endswith(b"\r\n\r\nok\n") and (piece := self.socket.recv(1 << 16)):
                 heard += piece
         return heard[:12]
 
-    served = b"HTTP/1.1 200"
-    with connect() as first, connect() as second:
-        assert answer(first) == answer(second) == served
-        for _ in range(3):
-            with connect() as beyond:
-                assert answer(beyond) == b""
-        assert told == ["2 connections are open; others are turned away until one ends"]
-        assert answer(first) == served
-    deadline, heard = time.monotonic() + 20, b""
-    while heard != served and time.monotonic() < deadline:  # until the server has seen that they ended
-        with connect() as later:
-            heard = answer(later)
-    assert heard == served
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.socket.close()
+
+
+SERVED = b"HTTP/1.1 200"
+
+
+@pytest.fixture
+def two(driver: SoftwareDriver, watch: MakeWatch, serve: Serve, monkeypatch: pytest.MonkeyPatch):
+    """A server with room for two connections, and what it says."""
+    monkeypatch.setattr("neuron_ds.exporter.server.MOST_CONNECTIONS", 2)
+    driver.probe(0)
+    told: list[str] = []
+    return serve(watch(), told=told.append), told
+
+
+def test_the_longest_idle_connection_gives_way(two: tuple[Server, list[str]]) -> None:
+    server, told = two
+    with Client(server) as first, Client(server) as second:
+        assert first.ask() == second.ask() == first.ask() == SERVED
+        with Client(server) as third:
+            assert third.ask() == SERVED
+            assert second.ask() == b""  # its last request was before the first's
+            assert first.ask() == third.ask() == SERVED
+            with Client(server) as fourth:
+                assert fourth.ask() == SERVED
+    assert told == ["2 connections are open; the longest idle gives way to the next"]
+
+
+def test_who_never_ends_a_request_keeps_nobody_out(two: tuple[Server, list[str]]) -> None:
+    server, _ = two
+    stop = threading.Event()
+
+    def drip() -> None:
+        while not stop.is_set():
+            with contextlib.suppress(OSError), Client(server) as client:
+                client.socket.sendall(b"GET /healthz HTTP/1.1\r\n")
+                while not stop.wait(0.005):
+                    client.socket.sendall(b"x")
+
+    threads = [threading.Thread(target=drip) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in range(5):
+            with Client(server) as client:
+                assert client.ask() == SERVED
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+
+
+def test_who_is_being_served_does_not_give_way(two: tuple[Server, list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
+    server, told = two
+    began, go_on, body = threading.Semaphore(0), threading.Event(), server.body
+
+    def held(*arguments: object) -> Iterator[bytes]:
+        began.release()
+        go_on.wait(20)
+        yield from body(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(server, "body", held)
+    found: list[bytes] = []
+    threads = [threading.Thread(target=lambda: found.append(fetch(server)[2])) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for _ in threads:
+        assert began.acquire(timeout=20)
+    with Client(server) as third:
+        assert third.ask() == b""
+    assert told == ["2 connections are open and being served; others are turned away"]
+    go_on.set()
+    for thread in threads:
+        thread.join()
+    assert all(b"neuron_ds_devices_listed" in body for body in found)
+    assert len(found) == 2
 
 
 def test_health_and_the_page(driver: SoftwareDriver, watch: MakeWatch, serve: Serve) -> None:

@@ -18,6 +18,7 @@ import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any, cast
 
 from prometheus_client import CollectorRegistry, ProcessCollector
@@ -29,16 +30,14 @@ from neuron_ds import __version__
 from neuron_ds.errors import SystemFailure
 from neuron_ds.exporter.accept import form, takes_gzip
 from neuron_ds.exporter.collector import metrics
+from neuron_ds.exporter.room import Room
 from neuron_ds.exporter.text import Block, write
 from neuron_ds.exporter.watch import Watch
 
 #: A client that sends nothing, or takes nothing, for so long is let go.
 PATIENCE_S = 30.0
-#: Each has a thread, and perhaps a report that it hasn't taken yet. Who comes beyond is turned away.
 MOST_CONNECTIONS = 64
 GZIP_LEVEL = 1
-#: No file of certificates is larger.
-_MOST_PEM = 1 << 20
 _EOF = b"# EOF\n"
 _METHODS = "GET, HEAD"
 
@@ -73,12 +72,14 @@ class Certificate:
     def _load(self) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
-        held = b""
         for file in filter(None, self._files):
-            with open(file, "rb") as f:  # the library doesn't say which of the two it can't read
-                held = f.read(_MOST_PEM)
-        if self._files[1] is None and b"CERTIFICATE-----" in held and b"PRIVATE KEY-----" not in held:
-            raise ValueError("its file holds no private key; --tls-key names the key's file")
+            with open(file, "rb"):  # the library doesn't say which of the two it can't read
+                pass
+        cert, key = self._files
+        if key is None and os.path.isfile(cert):
+            held = Path(cert).read_bytes()
+            if b"CERTIFICATE-----" in held and b"PRIVATE KEY-----" not in held:
+                raise ValueError("its file holds no private key; --tls-key names the key's file")
         context.load_cert_chain(*self._files, password=_no_password)
         return context
 
@@ -103,6 +104,8 @@ def _no_password() -> str:
 
 def _reason(error: Exception) -> str:
     if isinstance(error, ssl.SSLError):
+        if "PEM" in (error.reason or str(error)):
+            return "no certificate, or no key of it, in PEM form"
         return (error.reason or str(error)).replace("_", " ").lower()
     if isinstance(error, OSError) and error.filename is not None:
         return f"{os.fsdecode(error.filename)}: {error.strerror}"
@@ -137,7 +140,7 @@ class Server(ThreadingHTTPServer):
     ) -> None:
         """Raises SystemFailure where the address can't be had or the certificate (``tls``) not be used."""
         self.watch, self.registry, self.told = watch, registry, told
-        self._room, self._silent_until = threading.BoundedSemaphore(MOST_CONNECTIONS), 0.0
+        self.room = Room(MOST_CONNECTIONS, told)
         self.certificate = Certificate(*tls, told) if tls else None
         where = f"{host or '*'}:{port}"
         try:
@@ -182,35 +185,31 @@ class Server(ThreadingHTTPServer):
             raise
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """A connection, where there is room for it: what others leave open must not cost the host its memory."""
-        if not self._room.acquire(blocking=False):
-            if time.monotonic() >= self._silent_until:
-                self.told(f"{MOST_CONNECTIONS} connections are open; others are turned away until one ends")
-                self._silent_until = time.monotonic() + 60
+        """A connection, where there is room for it."""
+        if not self.room.enter():
             self.shutdown_request(request)
             return
         try:
             super().process_request(request, client_address)
         except BaseException:  # no thread was to be had
-            self._room.release()
+            self.room.leave()
             raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         """A connection in its own thread; the handshake too, so that a slow client holds up nobody else."""
         try:
-            self._serve(request, client_address)
+            self.room.use(request)
+            if self.certificate is not None:
+                try:
+                    request.settimeout(PATIENCE_S)
+                    request = self.certificate.context().wrap_socket(request, server_side=True)
+                except (OSError, ValueError):
+                    self.shutdown_request(request)
+                    return
+                self.room.use(request)
+            super().process_request_thread(request, client_address)
         finally:
-            self._room.release()
-
-    def _serve(self, request: Any, client_address: Any) -> None:
-        if self.certificate is not None:
-            try:
-                request.settimeout(PATIENCE_S)
-                request = self.certificate.context().wrap_socket(request, server_side=True)
-            except (OSError, ValueError):
-                self.shutdown_request(request)
-                return
-        super().process_request_thread(request, client_address)
+            self.room.leave()
 
     def handle_error(self, request: object, client_address: object) -> None:
         """A client that goes away, or speaks no TLS, is no matter; anything else is told in a line."""
@@ -255,6 +254,13 @@ class _Handler(BaseHTTPRequestHandler):
     disable_nagle_algorithm = True
 
     def do_GET(self) -> None:
+        self.server.room.serving(True)
+        try:
+            self._answered()
+        finally:
+            self.server.room.serving(False)
+
+    def _answered(self) -> None:
         if "Content-Length" in self.headers or "Transfer-Encoding" in self.headers:
             self.close_connection = True  # what follows is no request of its own, and isn't read
         path = self.path.partition("?")[0]
