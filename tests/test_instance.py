@@ -96,6 +96,13 @@ def test_what_the_service_does_not_tell_is_named(dmi, service, monkeypatch):
     assert info.group()["error"] == "the instance metadata service does not tell ami_id"
 
 
+@pytest.fixture
+def once(monkeypatch):
+    """Nobody is asked again."""
+    monkeypatch.setattr("neuron_ds.instance.WAITS_S", ())
+
+
+@pytest.mark.usefixtures("once")
 def test_a_service_that_does_not_answer_keeps_nobody_waiting(dmi):
     with HTTPServer(("127.0.0.1", 0), Service) as silent:  # accepts and says nothing
         began = time.monotonic()
@@ -106,6 +113,7 @@ def test_a_service_that_does_not_answer_keeps_nobody_waiting(dmi):
     assert "does not answer" in info.group()["error"]
 
 
+@pytest.mark.usefixtures("once")
 @pytest.mark.parametrize("endpoint", ["http://127.0.0.1:1", "file:///etc", "nonsense"])
 def test_an_address_where_nobody_is(dmi, endpoint):
     info = InstanceInfo(environ={ENDPOINT_VARIABLE: endpoint}, dmi=dmi("x"))
