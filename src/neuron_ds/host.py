@@ -66,14 +66,15 @@ class ProcessUse:
 class HostSample:
     """The host at one moment. A text in the place of a value says why there is none.
 
-    ecc: by device, cumulative; None where there is nothing to read because the devices are no hardware.
+    ecc: by device, cumulative, or why a device's can't be read; None where there is nothing to read because the devices
+    are no hardware.
     """
 
     time_ns: int
     memory: Memory | str
     processors: Processors | str
     processes: Mapping[int, ProcessUse | str]
-    ecc: Mapping[int, tuple[int, ...]] | str | None
+    ecc: Mapping[int, tuple[int, ...] | str] | str | None
 
 
 class HostCollector:
@@ -103,7 +104,7 @@ class HostCollector:
             _told(_memory) if system else nothing,
             _told(_processors) if system else nothing,
             uses,
-            _told(partial(self._ecc, devices)) if system else nothing,
+            self._ecc(devices) if system else nothing,
         )
 
     def _process(self, pid: int) -> ProcessUse:
@@ -114,16 +115,13 @@ class HostCollector:
             times = process.cpu_times()
             return ProcessUse(times.user, times.system, process.memory_info().rss)
 
-    def _ecc(self, devices: Iterable[int]) -> Mapping[int, tuple[int, ...]] | str | None:
+    def _ecc(self, devices: Iterable[int]) -> Mapping[int, tuple[int, ...] | str] | None:
         if self._sysfs is None:
             return None
-        found = {}
-        for device in devices:
-            base = self._sysfs / f"neuron{device}" / "stats" / "hardware"
-            if not base.is_dir():
-                return f"{base}: the driver shows no hardware counters there"
-            found[device] = tuple(_count(base / name) for name in ECC)
-        return found
+        root = self._sysfs
+        return {
+            device: _told(partial(_hardware, root / f"neuron{device}" / "stats" / "hardware")) for device in devices
+        }
 
 
 def _told(look: Callable[[], T]) -> T | str:
@@ -155,6 +153,13 @@ def _processors() -> Processors:
     return Processors(tuple(seconds), psutil.cpu_stats().ctx_switches)
 
 
+def _hardware(base: Path) -> tuple[int, ...] | str:
+    """The ECC counts of a device in the order of ECC, or why there are none."""
+    if not base.is_dir():
+        return f"{base}: the driver shows no hardware counters there"
+    return tuple(_count(base / name) for name in ECC)
+
+
 def _count(path: Path) -> int:
     """A counter of the driver: a file, or a directory with its total; 0 where it has none.
 
@@ -163,6 +168,6 @@ def _count(path: Path) -> int:
     for each in (path / "total", path):
         try:
             return max(0, int(each.read_text()))
-        except (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError, ValueError):
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError, ValueError):
             continue
     return 0

@@ -20,5 +20,5 @@ def test_it_is_no_number_then(tmp_path, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(Path, "read_text", lacking)
-        assert host.collect([], [0]).ecc.endswith("Too many open files")
+        assert host.collect([], [0]).ecc[0].endswith("Too many open files")
     assert host.collect([], [0]).ecc == {0: (7, 0, 0, 0)}

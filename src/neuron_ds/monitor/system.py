@@ -57,26 +57,35 @@ def _percents(spent: tuple[float, ...]) -> dict[str, float]:
 
 
 def neuron_hw_counters(before: HostSample, after: HostSample) -> Group:
-    """ECC events of the period; null where the devices are simulated."""
-    group = _group(before, after, after.ecc)
+    """ECC events of the period, of the devices whose counts can be read; ``error`` says why the others are left out.
+
+    Null where the devices are simulated, and where no device's counts can be read.
+    """
     if after.ecc is None or isinstance(after.ecc, str):
-        return group | {"neuron_devices": None}
-    old = before.ecc if isinstance(before.ecc, dict) else {}
-    return group | {
-        "neuron_devices": [
-            {"neuron_device_index": device}
-            | {
-                name: min(grown(a, b), MAX_INTEGER)
-                for name, a, b in zip(ECC, old.get(device, counts), counts, strict=True)
-            }
-            for device, counts in after.ecc.items()
-        ]
-    }
+        return _group(before, after, after.ecc) | {"neuron_devices": None}
+    old = before.ecc if isinstance(before.ecc, Mapping) else {}
+    reasons, devices = [], []
+    for device, counts in after.ecc.items():
+        if isinstance(counts, str):
+            reasons.append(counts)
+            continue
+        earlier = old.get(device, counts)
+        pairs = zip(ECC, counts if isinstance(earlier, str) else earlier, counts, strict=True)
+        events = {name: min(grown(a, b), MAX_INTEGER) for name, a, b in pairs}
+        devices.append({"neuron_device_index": device} | events)
+    return _group(before, after, "; ".join(reasons)) | {"neuron_devices": None if reasons and not devices else devices}
 
 
-def process_vcpu_usage(before: HostSample, after: HostSample, pid: int) -> Group:
+def use_of(host: HostSample, pid: int, *, foreign: bool = False) -> ProcessUse | str:
+    """What a process uses, or why that is not known. A pid of another namespace (foreign) is somebody else's here."""
+    if foreign:
+        return f"process {pid} is in another pid namespace"
+    return host.processes.get(pid, f"process {pid} is not in /proc")
+
+
+def process_vcpu_usage(before: HostSample, after: HostSample, pid: int, *, foreign: bool = False) -> Group:
     """Processor time of a process over the period, in percent of all CPUs of the host together."""
-    use = after.processes.get(pid, f"process {pid} is not in /proc")
+    use = use_of(after, pid, foreign=foreign)
     group = _group(before, after, use)
     old = before.processes.get(pid)
     user = system = 0.0
