@@ -8,24 +8,29 @@ format of output.
 from __future__ import annotations
 
 import errno
+import os
 import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from neuron_ds import _core, layout
+from neuron_ds import _core
 from neuron_ds.datastore import ArenaPool, Reader, attach, snapshot_all
 from neuron_ds.driver import DeviceProperties, Driver, Owner, get_driver
 from neuron_ds.driver.clock import clock_of
 from neuron_ds.driver.totals import DeviceTotals
-from neuron_ds.errors import NeuronDSError, SystemFailure
+from neuron_ds.errors import NeuronDSError, ProducerGone, SystemFailure
 from neuron_ds.snapshot import Snapshot
 
 #: What tells one producer's use of a slab from every other: device, slot, generation, pid, directory.
 Key = tuple[int, int | None, int | None, int, str | None]
+#: What tells one process, with all its slabs, from every other: pid, root, whether it is foreign, what else there is.
+Process = tuple[int, str, bool, int | str | None]
 #: Why a slab can't be read: in words, and the name of the error's class.
 _Why = tuple[str, str]
+#: What the native sampler kept of a slab: pairs of total and device latencies, and how many were dropped.
+_Kept = tuple[bytes, int]
 
 #: What a pass may run out of, and what helps; it passes by itself where somebody gives something back.
 _LACKS = {
@@ -92,9 +97,26 @@ class Sample:
     def processes(self) -> tuple[ProcessSample, ...]:
         return tuple(p for d in self.devices for p in d.processes)
 
+    @property
+    def properties(self) -> dict[int, DeviceProperties | None]:
+        """What each device is, None where that could not be found out."""
+        return {d.device: d.properties for d in self.devices}
+
 
 def key_of(owner: Owner) -> Key:
     return owner.device, owner.slot, owner.generation, owner.pid, owner.path
+
+
+def process_of(owner: Owner, tag: str | None = None) -> Process:
+    """The process that has a slab, the same for all slabs of one.
+
+    Of another pid namespace's processes the pid alone says little: two containers may both have a process 1. Where the
+    driver doesn't know the namespace, the tag of the slab takes its place.
+    """
+    where = os.path.dirname(owner.path or "")
+    if not owner.foreign:
+        return owner.pid, where, False, None
+    return owner.pid, where, True, tag if owner.namespace is None else owner.namespace
 
 
 class Collector:
@@ -107,6 +129,7 @@ class Collector:
         self._totals, self._verify = totals, verify
         self._readers: dict[Key, Reader] = {}
         self._numbers: list[int] = []
+        self._renewed: dict[tuple[int, int], int] = {}  # uses that ended unseen, by (device, pid)
         self._pool = ArenaPool()
         self.sampler: LatencySampler | None = None
 
@@ -145,6 +168,7 @@ class Collector:
         for key, shot in seen.items():
             if isinstance(shot, NeuronDSError):
                 self._readers.pop(key).close()
+        self._count_uses(owners, seen)
         if self.sampler:
             with suppress(OSError, MemoryError):  # what it looks at already it goes on to look at
                 self.sampler.watch(self._readers)
@@ -152,9 +176,24 @@ class Collector:
 
     def _list(self, device: int) -> tuple[int, DeviceProperties | None, list[Owner], str]:
         try:
-            return device, self._driver.properties(device), self._driver.owners(device), ""
+            found = [self._as_used(owner) for owner in self._driver.owners(device)]
+            return device, self._driver.properties(device), found, ""
         except (OSError, MemoryError) as e:
             return device, None, [], _told(e, f"device {device}")
+
+    def _as_used(self, owner: Owner) -> Owner:
+        """An owner whose driver doesn't count the uses of its slot, with those that we have seen end."""
+        ended = self._renewed.get((owner.device, owner.pid))
+        return owner if owner.generation is not None or ended is None else replace(owner, generation=ended)
+
+    def _count_uses(self, owners: Sequence[Owner], seen: dict[Key, Snapshot | NeuronDSError]) -> None:
+        """What a process publishes after it gave a slab back is another use, also where only its reader knows."""
+        there = {(owner.device, owner.pid): owner for owner in owners}
+        for where in self._renewed.keys() - there.keys():
+            del self._renewed[where]
+        for where, owner in there.items():
+            if isinstance(seen.get(key_of(owner)), ProducerGone) and (owner.slot is None):
+                self._renewed[where] = self._renewed.get(where, 0) + 1
 
     def _read(self, keys: Sequence[Key], errors: dict[Key, _Why]) -> dict[Key, Snapshot | NeuronDSError]:
         """Snapshots of these slabs; into ``errors`` why there are none at all."""
@@ -251,6 +290,7 @@ class LatencySampler:
         self._lock = threading.Lock()
         self._keys: tuple[Key, ...] = ()
         self._native = _core.sampler((), ())
+        self._carried: dict[Key, _Kept] = {}  # from an earlier native sampler, of those that this one looks at too
         self._stop = threading.Event()
         self.busy_s = 0.0
         self._thread = threading.Thread(target=self._run, name="neuron-ds-sampler", daemon=True)
@@ -271,29 +311,40 @@ class LatencySampler:
         self.busy_s = time.thread_time()
 
     def watch(self, readers: dict[Key, Reader]) -> None:
-        """Look at these from now on. What was kept for those that stay is kept."""
+        """Look at these from now on. What was kept for those that stay is part of the next take."""
         keys = tuple(readers)
         if keys == self._keys:
             return
         native = _core.sampler(
             tuple(reader._lease.mapping for reader in readers.values()),
-            tuple(reader.properties.cores or layout.MAX_CORES for reader in readers.values()),
+            tuple(reader.properties.slab_cores for reader in readers.values()),
         )
-        native.look()
         with self._lock:
+            kept = self._take()
+            native.look()
             self._keys, self._native = keys, native
+            self._carried = {key: kept[key] for key in keys if key in kept}
 
     def take(self) -> dict[Key, Latencies]:
         """What was kept since the last take, a last look included, so that nothing that completed before is told of the
         next. Whoever takes must find the slab still its producer's, or drop it."""
         with self._lock:
-            self._native.look()
-            kept, keys = self._native.take(), self._keys
+            kept = self._take()
         found = {}
-        for key, (data, dropped) in zip(keys, kept, strict=True):
+        for key, (data, dropped) in kept.items():
             words = memoryview(data).cast("Q")
             found[key] = Latencies(tuple(words[0::2]), tuple(words[1::2]), dropped)
         return found
+
+    def _take(self) -> dict[Key, _Kept]:
+        """As ``take``, raw; for who holds the lock."""
+        self._native.look()
+        kept = dict(zip(self._keys, self._native.take(), strict=True))
+        for key, (earlier, dropped) in self._carried.items():
+            data, more = kept[key]
+            kept[key] = earlier + data, dropped + more
+        self._carried = {}
+        return kept
 
     def close(self) -> None:
         self._stop.set()

@@ -174,7 +174,7 @@ class _Datastore:
         """The counters of a physical core. Raises BadIndex (EINVAL) for one the device does not have."""
         known = self._cores.get(core)
         if known is None:
-            limit = self.properties.cores or layout.MAX_CORES
+            limit = self.properties.slab_cores
             if not 0 <= core < limit:
                 raise BadIndex(
                     f"core {core} does not exist; the device has {limit} physical cores, from 0",

@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from neuron_ds.collect import ProcessSample, Sample
 from neuron_ds.driver import DeviceProperties
+from neuron_ds.numbering import DeviceCores, numbering
 from neuron_ds.records import printable
 
 DEFAULT_SOCKET = "/var/lib/kubelet/pod-resources/kubelet.sock"
@@ -276,29 +277,20 @@ class Placing:
 
 def _holder(answer: Allocations, uses: Uses, shapes: Mapping[int, DeviceProperties | None]) -> Place | None:
     """Who alone holds everything that is used."""
-    per_device = max((_logical(p) for p in shapes.values() if p), default=0)
+    numbers = numbering(shapes)
     found: set[Place] | None = None
     for device, processes in uses.items():
-        properties, first = shapes.get(device), device * per_device
+        cores = numbers.of(device)
 
-        def used(
-            processes: Sequence[ProcessSample] = processes,
-            config: int = (properties.logical_config if properties else None) or 1,
-            first: int = first,
-            cores: int = (properties.cores if properties else None) or 0,
-        ) -> set[int]:
+        def used(processes: Sequence[ProcessSample] = processes, cores: DeviceCores = cores) -> set[int]:
             return {
-                first + core // config
+                cores.first + core // cores.config
                 for p in processes
                 if p.snapshot
-                for core in range(cores)
+                for core in range(cores.physical)
                 if any(p.snapshot.nc_counters(core))
             }
 
-        holders = answer.holders(device, range(first, first + per_device), used)
+        holders = answer.holders(device, range(cores.first, cores.first + numbers.cores_per_device), used)
         found = holders if found is None else found & holders
     return found.pop() if found and len(found) == 1 else None
-
-
-def _logical(properties: DeviceProperties) -> int:
-    return properties.logical_cores or properties.cores or 0

@@ -46,7 +46,7 @@ def came_after(owner: Owner, since_ns: int, now_ns: int, *, seen: bool) -> bool:
 
 
 class ProcessDelta:
-    """What one process did between two Samples; ``nc`` and ``nd`` decode on demand."""
+    """What one process did between two Samples; ``nc`` and ``nc_rows`` decode on demand."""
 
     __slots__ = ("_after", "_before", "is_new", "period_s", "process")
 
@@ -69,9 +69,6 @@ class ProcessDelta:
         if self._before is None:
             return (_ZEROS if self.is_new else now), now
         return self._before.nc_counters(core), now
-
-    def nc_sum(self, cores: Sequence[int], counter: int) -> int:
-        return sum(self.nc(core, counter) for core in cores)
 
 
 def deltas(before: Sample | None, after: Sample) -> dict[Key, ProcessDelta]:

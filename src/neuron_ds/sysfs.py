@@ -90,7 +90,7 @@ def _architecture(p: DeviceProperties) -> Mapping[str, str]:
 
 def _counters(p: DeviceProperties, totals: DeviceTotals) -> dict[str, int]:
     files = {}
-    for core in range(p.cores or layout.MAX_CORES):
+    for core in range(p.slab_cores):
         base = f"neuron{p.device}/neuron_core{core}/stats"
         for group, names in (("status", STATUS), ("other_info", OTHER_INFO)):
             for name in names:
@@ -105,7 +105,7 @@ def _memory(p: DeviceProperties, totals: DeviceTotals) -> dict[str, int]:
         f"{base}/stats/memory_usage/host_mem/{name}": sum(totals.nd(gauge.index) for gauge in gauges)
         for name, gauges in HOST_MEMORY.items()
     }
-    for core in range(p.cores or layout.MAX_CORES):
+    for core in range(p.slab_cores):
         for name, gauge in DEVICE_MEMORY.items():
             path = f"{base}/neuron_core{core}/stats/memory_usage/device_mem/{name}"
             files[path] = totals.nc(core, gauge.index)

@@ -14,7 +14,11 @@ import pytest
 
 from neuron_ds.categories import ERROR_TYPES, STATUS_TYPES
 from neuron_ds.diagnose import RULES as FINDINGS
+from neuron_ds.diagnose import Severity
+from neuron_ds.diagnose.rules import RULE_FAILED
 from neuron_ds.exporter import families as f
+from neuron_ds.exporter.server import MOST_CONNECTIONS
+from neuron_ds.host import ECC
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
@@ -122,7 +126,7 @@ def test_each_alert_has_a_test_that_fires_it_and_one_that_does_not_and_is_docume
 
 def test_findings_that_alert_are_kinds_of_findings() -> None:
     (kinds,) = re.findall(r'kind=~"([^"]+)"', RULES["alerts"])
-    assert set(kinds.split("|")) < set(FINDINGS)
+    assert set(kinds.split("|")) < {*FINDINGS, RULE_FAILED}
 
 
 def test_the_unit_gives_no_capability_and_hides_nothing_that_is_needed() -> None:
@@ -134,6 +138,7 @@ def test_the_unit_gives_no_capability_and_hides_nothing_that_is_needed() -> None
     assert settings["ProtectProc"] == "default"
     assert settings["ProcSubset"] == "all"
     assert not settings.keys() & {"PrivateDevices", "PrivateUsers", "PrivateNetwork", "PrivatePIDs"}
+    assert int(settings["TasksMax"]) >= MOST_CONNECTIONS + 32, "a thread for each, its own, and those of gRPC"
 
 
 def test_the_count_of_series_is_that_of_the_families() -> None:
@@ -141,11 +146,12 @@ def test_the_count_of_series_is_that_of_the_families() -> None:
         family for family in (*f.OURS, *(c.family for c in f.DEVICE_COUNTERS)) if "neuron_device" in family.labels
     ]
     # Each once but: processes in 3 states, reads in 5, versions counted apart; and the ECC events.
-    of_device = len(by_device) - 3 + 3 + 5 + len(f.ECC_TYPES)
+    of_device = len(by_device) - 3 + 3 + 5 + len(ECC)
     of_runtime = len(STATUS_TYPES) + len(ERROR_TYPES) + 7 + 2 + 2 + 1  # percentiles, memory, vCPU, processes
+    of_host = 24 + len((*FINDINGS, RULE_FAILED)) * len(Severity)  # tests/exporter/test_server.py counts them
     formula = (
         f"series = {len(f.CORE_COUNTERS)} × D × C + ({of_device} + V) × D"
-        f" + R × ({of_runtime} + D × L + {len(f.CORE_MEMORY_FAMILIES)} × d × L) + 23\n"
+        f" + R × ({of_runtime} + D × L + {len(f.CORE_MEMORY_FAMILIES)} × d × L) + {of_host}\n"
     )
     assert formula in FLEET
     assert f"{len(f.PROCESS_CORE_COUNTERS)} × C + {len(f.PROCESS_COUNTERS) + 1} " in FLEET
@@ -153,7 +159,7 @@ def test_the_count_of_series_is_that_of_the_families() -> None:
     def series(devices: int, cores: int, logical: int, runtimes: int, used: int) -> int:
         versions = 3 if runtimes else 0
         of_one = of_runtime + devices * logical + len(f.CORE_MEMORY_FAMILIES) * used * logical
-        return len(f.CORE_COUNTERS) * devices * cores + (of_device + versions) * devices + runtimes * of_one + 23
+        return len(f.CORE_COUNTERS) * devices * cores + (of_device + versions) * devices + runtimes * of_one + of_host
 
     for host, shape in {"inf2.xlarge": (1, 2, 2), "trn1.32xlarge": (16, 2, 2), "trn2.48xlarge": (16, 8, 4)}.items():
         cells = [series(*shape, 0, 0), series(*shape, 16, 1), series(*shape, 1, shape[0])]

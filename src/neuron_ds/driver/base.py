@@ -11,6 +11,7 @@ from typing import Protocol
 
 from neuron_ds._core import Mapping
 from neuron_ds.driver.totals import DeviceTotals
+from neuron_ds.layout import MAX_CORES
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +32,15 @@ class DeviceProperties:
 
     @property
     def logical_cores(self) -> int | None:
-        """NeuronCores as users count them."""
+        """NeuronCores as users count them; one that is short of a physical core counts too."""
         if self.cores is None or self.logical_config is None:
             return None
-        return self.cores // self.logical_config
+        return -(-self.cores // self.logical_config)
+
+    @property
+    def slab_cores(self) -> int:
+        """Physical cores to look for in a slab: all that it has room for where there are more, or it isn't known."""
+        return min(self.cores or MAX_CORES, MAX_CORES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +61,7 @@ class Owner:
     tell. pid: in its owner's pid namespace. foreign: that namespace is not ours, so the pid means nothing here.
     age_s: seconds since it was acquired. state: "owned", "closing" (a release in progress, or cut short), or
     "attached" (has the device open, owns no slab). who: where the driver knows what /proc of this host can't tell.
+    namespace: its pid namespace where the driver knows it; None otherwise.
     """
 
     device: int
@@ -67,6 +74,7 @@ class Owner:
     age_s: float | None = None
     path: str | None = None
     who: Who | None = None
+    namespace: int | None = None
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)

@@ -12,7 +12,8 @@ from neuron_ds import _core, layout
 from neuron_ds.errors import BadIndex
 from neuron_ds.records import Version
 
-(WORDS, _ND, _TALLIES, TALLY_PAIRS) = _core.totals_layout()
+#: Words of the totals, and the first of the device counters among them.
+(WORDS, ND_AT, _TALLIES, TALLY_PAIRS) = _core.totals_layout()
 _TALLY_WORDS = 2 * TALLY_PAIRS + 1
 VERSION_KINDS = ("runtime_version", "framework_version", "fal_version")
 #: The core counters that are totalled, by index: those that only grow.
@@ -46,7 +47,7 @@ class DeviceTotals:
     def nd(self, counter: int) -> int:
         """A device counter: sum of the living for a gauge, all bits ever set for a bitmap, else 0."""
         layout.nd_index(counter)
-        return self._words[_ND + counter]
+        return self._words[ND_AT + counter]
 
     def core(self, core: int) -> dict[str, int]:
         """All totalled counters and gauges of a physical core by name."""

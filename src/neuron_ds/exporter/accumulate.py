@@ -12,8 +12,10 @@ from collections.abc import Callable, Iterator, Sequence
 
 from neuron_ds import layout
 from neuron_ds.categories import DEVICE_MEMORY, ERROR_TYPES, STATUS_TYPES
-from neuron_ds.collect import Key, ProcessSample, Sample
+from neuron_ds.collect import DeviceSample, Key, ProcessSample, Sample
 from neuron_ds.driver import DeviceProperties, Owner
+from neuron_ds.driver.totals import DeviceTotals
+from neuron_ds.exporter.kept import Kept
 from neuron_ds.exporter.text import clean
 from neuron_ds.rates import came_after, grown, utilization
 from neuron_ds.snapshot import RECORD_PROCESS_INFO, RECORD_PROCESS_INFO_EXT, RecordState, Snapshot
@@ -28,6 +30,8 @@ _COUNTED = _STATUS + _ERRORS
 _HOST_MEMORY = tuple(c.index for c in layout.ND if c.kind == layout.GAUGE)
 _DEVICE_GAUGES = tuple(c.index for c in layout.NC if c.kind == layout.GAUGE)
 _SHOWN_STATES = tuple(state for state in RecordState if state != RecordState.ABSENT)
+#: Of one process and window at most about so many latencies are kept: percentiles of more say nothing else.
+MOST_LATENCIES = 1 << 16
 #: A gauge of this or more went below zero.
 _UNDERFLOW = 1 << 63
 
@@ -83,7 +87,8 @@ class Followed:
         growth = [sum(grown(old[i], new[i]) for old, new in changed) for i in _COUNTED]
         self.counted = [a + b for a, b in zip(self.counted, growth, strict=True)]
         self.words, self.nd = words, snapshot.nd_counters
-        self._pending.extend(latencies_us)
+        if len(self._pending) < MOST_LATENCIES:
+            self._pending.extend(latencies_us)
         self._time_ns = snapshot.time_ns or time_ns
         self.readable = True
         return growth
@@ -152,14 +157,19 @@ class Runtime:
 class Accumulator:
     """Everything that is kept between looks."""
 
-    def __init__(self, choose: Callable[[Owner], tuple[str, ...]] = lambda owner: ()) -> None:
-        """``choose`` gives what tells runtimes apart beside the tag; it may come to know more of a process."""
+    def __init__(
+        self, choose: Callable[[Owner], tuple[str, ...]] = lambda owner: (), *, driver_forgets: bool = False
+    ) -> None:
+        """``choose`` gives what tells runtimes apart beside the tag; it may come to know more of a process.
+        ``driver_forgets``: its totals may lose what ended processes counted."""
         self._choose = choose
+        self._kept: dict[int, Kept] | None = {} if driver_forgets else None
         self._unread: set[Key] = set()
         self._looked_at: set[int] = set()  # devices, in the last look
         self._first_ns: int | None = None
         self._last_ns: int | None = None
         self._from_ns = 0
+        self.properties: dict[int, DeviceProperties | None] = {}  #: as last known of the devices that are there
         self.followed: dict[Key, Followed] = {}
         self.runtimes: dict[RuntimeKey, Runtime] = {}
         self.record_reads: dict[tuple[int, RecordState], int] = {}
@@ -170,9 +180,15 @@ class Accumulator:
         """Take a Sample in."""
         present = {p.key: (p, d.properties) for d in sample.devices for p in d.processes if _lives(p)}
         listed = {d.device for d in sample.devices if d.properties is not None}
+        if not sample.error:
+            self.properties = {d.device: d.properties or self.properties.get(d.device) for d in sample.devices}
         for key, followed in list(self.followed.items()):
+            if key in present:
+                continue
             blind = bool(sample.error) or (key[0] not in listed and any(key[0] == d.device for d in sample.devices))
-            if key not in present and (not blind or _gone(followed.owner)):
+            if blind and not _gone(followed.owner):
+                followed.readable = False  # what it holds now isn't known, which is not 0
+            else:
                 self._leave(key)
         for device in sample.devices:
             self.slab_errors[device.device] = self.slab_errors.get(device.device, 0) + bool(device.error)
@@ -183,6 +199,10 @@ class Accumulator:
                 self._unreadable(key, process)
             else:
                 self._read(key, process, process.snapshot, properties, sample.time_ns)
+        if self._kept is not None:
+            for device in sample.devices:
+                if device.totals:
+                    self._kept.setdefault(device.device, Kept()).look(device.totals)
         self._unread &= present.keys()
         self._looked_at = {d.device for d in sample.devices if d.properties or not d.error}
         if self._first_ns is None:
@@ -196,6 +216,11 @@ class Accumulator:
         now_ns = self._last_ns or 0
         length_s, self._from_ns = (now_ns - self._from_ns) / 1e9, now_ns
         return length_s
+
+    def totals(self, device: DeviceSample) -> DeviceTotals | None:
+        """What all processes of a device ever counted, as far as anybody knows."""
+        kept = self._kept.get(device.device) if self._kept is not None else None
+        return kept.with_kept(device.totals) if kept and device.totals else device.totals
 
     def of_device(self, device: int) -> Iterator[Followed]:
         """The readable processes of a device."""
@@ -214,9 +239,12 @@ class Accumulator:
     def _read(
         self, key: Key, process: ProcessSample, snapshot: Snapshot, properties: DeviceProperties | None, now_ns: int
     ) -> None:
-        cores = (properties.cores if properties else None) or layout.MAX_CORES
+        cores = properties.slab_cores if properties else layout.MAX_CORES
         words = tuple(snapshot.nc_counters(core) for core in range(cores))
         followed = self.followed.get(key)
+        if followed is not None and followed.cores != cores:  # another device by now, or more is known of it
+            self._leave(key)
+            followed = None
         if followed is None:
             zeros = ((0,) * layout.NC_COUNTERS,) * cores
             since, since_ns = words, snapshot.time_ns or now_ns

@@ -26,8 +26,6 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "command": ("command",),
 }
 
-ECC_TYPES = ("mem_ecc_corrected", "mem_ecc_uncorrected", "sram_ecc_corrected", "sram_ecc_uncorrected")
-
 
 @dataclass(frozen=True, slots=True)
 class Family:
@@ -157,7 +155,8 @@ SYSTEM = (
 _DEVICE = ("neuron_device",)
 
 RUNTIME_PROCESSES = Family("neuron_ds_runtime_processes", GAUGE, "processes that share the runtime tag", _TAG)
-DEVICES = Family("neuron_ds_devices", GAUGE, "devices that were found")
+LISTED = Family("neuron_ds_devices_listed", GAUGE, "1 if the last look for devices worked, 0 if none can be found out")
+DEVICES = Family("neuron_ds_devices", GAUGE, "devices that were found; none where the look for them did not work")
 DEVICE_READABLE = Family("neuron_ds_device_readable", GAUGE, "1 if the device and its totals could be read", _DEVICE)
 DEVICE_INFO = Family(
     "neuron_ds_device",
@@ -214,6 +213,7 @@ EXPORTER = Family("neuron_ds_exporter", INFO, "the exporter's version", ("versio
 
 OURS = (
     RUNTIME_PROCESSES,
+    LISTED,
     DEVICES,
     DEVICE_READABLE,
     DEVICE_INFO,

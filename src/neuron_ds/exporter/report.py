@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from neuron_ds import __version__, layout
 from neuron_ds.categories import ERROR_TYPES, STATUS_TYPES
-from neuron_ds.collect import DeviceSample, Sample
+from neuron_ds.collect import DeviceSample, Process, Sample, process_of
 from neuron_ds.diagnose import RULES, Finding, Severity
 from neuron_ds.diagnose.rules import RULE_FAILED
 from neuron_ds.driver import Owner
@@ -22,6 +22,7 @@ from neuron_ds.exporter import families as f
 from neuron_ds.exporter.accumulate import Accumulator, Followed, Runtime, gauge
 from neuron_ds.exporter.text import Block, Labels, Number, Rows, clean
 from neuron_ds.host import CPU_FIELDS, ECC, HostSample, Memory, Processors, ProcessUse
+from neuron_ds.numbering import numbering
 from neuron_ds.rates import percentiles
 
 _USER = ("user", "nice")
@@ -64,18 +65,16 @@ class Report:
         self._labels, self._choices = labels, choices
         self._blocks: list[Block | Callable[[], Iterator[Block]]] = []
         sample = facts.sample
-        properties = [d.properties for d in sample.devices if d.properties]
-        self._cores_per_device = max((p.logical_cores or p.cores or 0 for p in properties), default=0)
-        self._cores = [
-            d.device * self._cores_per_device + i for d in sample.devices for i in range(self._cores_per_device)
-        ]
+        self._numbers = numbering(state.properties)
+        per_device = self._numbers.cores_per_device
+        self._cores = [device * per_device + i for device in sorted(state.properties) for i in range(per_device)]
         #: When each runtime began to count, on the monotonic clock.
         self.since_ns = {key: runtime.since_ns for key, runtime in state.runtimes.items()}
         self._runtimes(state, facts)
         self._system(facts)
-        self._hardware(sample)
+        self._hardware(state)
         self._ours(state, facts)
-        self._totals(sample)
+        self._totals(sample, state)
         if per_process:
             self._processes([p for p in state.followed.values() if p.readable])
 
@@ -123,7 +122,7 @@ class Report:
             put(f.EXECUTION_STATUS, count, what)
         for what, count in zip(ERROR_TYPES, runtime.errors(), strict=True):
             put(f.EXECUTION_ERRORS, count, what)
-        put(f.RUNTIME_PROCESSES, len({(m.owner.pid, m.owner.foreign) for m in runtime.members.values()}))
+        put(f.RUNTIME_PROCESSES, len({process_of(m.owner) for m in runtime.members.values()}))
         if not members:
             return
         shares = dict.fromkeys(self._cores, 0.0)
@@ -152,8 +151,8 @@ class Report:
 
     def _cores_of(self, member: Followed) -> range:
         """The logical cores of a process's device, numbered through over the devices."""
-        first = member.owner.device * self._cores_per_device
-        return range(first, first + self._cores_per_device)
+        first = self._numbers.of(member.owner.device).first
+        return range(first, first + self._numbers.cores_per_device)
 
     def _system(self, facts: Facts) -> None:
         host, before = facts.window.after, facts.window.before
@@ -174,16 +173,19 @@ class Report:
             self._one(f.SWAP_TOTAL, host.memory.swap_total_bytes)
             self._one(f.SWAP_USED, host.memory.swap_used_bytes)
 
-    def _hardware(self, sample: Sample) -> None:
-        memory = next((p.memory_bytes for d in sample.devices if (p := d.properties) and p.memory_bytes), 0)
+    def _hardware(self, state: Accumulator) -> None:
+        known = state.properties
+        memory = next((p.memory_bytes for p in known.values() if p and p.memory_bytes), 0)
         self._one(f.INSTANCE, 1)
-        self._add(f.HARDWARE, [((str(len(sample.devices)), str(self._cores_per_device), str(memory)), 1)])
+        self._add(f.HARDWARE, [((str(len(known)), str(self._numbers.cores_per_device), str(memory)), 1)])
 
     # --- Ours
 
     def _ours(self, state: Accumulator, facts: Facts) -> None:
         devices = facts.sample.devices
-        self._one(f.DEVICES, len(devices))
+        self._one(f.LISTED, int(not facts.sample.error))
+        if not facts.sample.error:
+            self._one(f.DEVICES, len(devices))
         self._by_device(f.DEVICE_READABLE, devices, lambda d: [((), int(not d.error))])
         self._by_device(f.DEVICE_INFO, devices, _device_info)
         self._by_device(
@@ -215,17 +217,16 @@ class Report:
     ) -> None:
         self._add(family, [((str(d.device), *labels), value) for d in devices for labels, value in of(d)])
 
-    def _totals(self, sample: Sample) -> None:
-        readable = [d for d in sample.devices if d.totals]
+    def _totals(self, sample: Sample, state: Accumulator) -> None:
+        readable = [(d, totals) for d in sample.devices if (totals := state.totals(d))]
         for each in f.DEVICE_COUNTERS:
             i, is_gauge = each.counter.index, each.counter.kind == layout.GAUGE
-            values = [((str(d.device),), d.totals.nd(i) if d.totals else 0) for d in readable]
+            values = [((str(d.device),), totals.nd(i)) for d, totals in readable]
             self._add(each.family, [(labels, gauge(v) if is_gauge else v) for labels, v in values])
         cores = [
-            (d.device, core, d.totals)
-            for d in readable
-            for core in range((d.properties.cores if d.properties else None) or layout.MAX_CORES)
-            if d.totals
+            (d.device, core, totals)
+            for d, totals in readable
+            for core in range(d.properties.slab_cores if d.properties else layout.MAX_CORES)
         ]
         labels = f.CORE_COUNTERS[0].family.labels
         rows = self._labels.rows(labels, [(str(device), str(core)) for device, core, _ in cores])
@@ -273,11 +274,12 @@ def _column(each: f.CounterFamily, rows: Rows, values: Sequence[int]) -> Block:
 
 def _host_bytes(members: Sequence[Followed], facts: Facts) -> int:
     """What the slabs say of host memory, by process at least what is resident of it."""
-    told: dict[tuple[int, bool], int] = {}
+    told: dict[Process, int] = {}
     for member in members:
-        who = member.owner.pid, member.owner.foreign
+        who = process_of(member.owner)
         told[who] = told.get(who, 0) + member.host_bytes()
-    return sum(used if foreign else max(used, facts.rss_bytes.get(pid, 0)) for (pid, foreign), used in told.items())
+    rss = facts.rss_bytes
+    return sum(used if foreign else max(used, rss.get(pid, 0)) for (pid, _, foreign, _), used in told.items())
 
 
 def _vcpu_shares(members: Sequence[Followed], window: Window) -> tuple[float, float]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -72,22 +72,22 @@ class Watch:
         self._clock = clock_of(self._driver)
         self._collector = Collector(self._driver)
         self._host = HostCollector(self._driver)
-        self._state = Accumulator(self._choose)
+        self._state = Accumulator(self._choose, driver_forgets=not self._driver.can_reset)
         self._instance = instance or InstanceInfo()
-        if self._instance.asked is not None:
-            self._instance.asked.join(INSTANCE_PATIENCE_S)
+        self._instance.tried.wait(INSTANCE_PATIENCE_S)
         self._labels = Labels(self._instance_labels())
         self._looks, self._look_s = 0, 0.0
         self._rss_bytes: dict[int, int] = {}
         self._ecc: dict[int, list[int]] = {}
         self._ecc_seen: dict[int, Sequence[int]] = {}
         self.devices = self.readable = 0  #: devices that the last look found, and those of them it could read
+        self._trouble = ""
         self.errors: tuple[str, ...] = ()  #: what was in its way
         self._sampler = LatencySampler(self._collector, sample_hz) if sample_hz else None
         self._window: Window | None = None
         self.begun_ns = self._clock.now_ns()  #: what the exporter itself counts, it counts since
         sample = self._look()
-        self._watcher = Watcher(window=History(dense_s=30, sparse_s=20, longest_s=320, most_rows=MOST_ROWS))
+        self._watcher = Watcher(window=_history(window_s))
         self._seen: Look | None = None
         self._findings: list[Finding] = []
         self._diagnose(sample)
@@ -145,6 +145,8 @@ class Watch:
             return "the window thread has ended"
         end_ns = self._window.end_ns if self._window else self._begun.time_ns
         late_s = (self._clock.now_ns() - end_ns) / 1e9
+        if self._trouble:
+            return self._trouble
         if late_s > STUCK_WINDOWS * self.window_s + 1:
             return f"no window has ended for {late_s:.0f} s"
         return ""
@@ -183,7 +185,11 @@ class Watch:
         length_ns = round(self.window_s * 1e9)
         due_ns = self._clock.now_ns() + length_ns
         while not self._stop.wait(max(0, self._clock.real_ns(due_ns) - time.monotonic_ns()) / 1e9):
-            self.end_window()
+            try:
+                self.end_window()
+                self._trouble = ""
+            except Exception as e:  # whatever it is: the next look may go well, and somebody has to look then
+                self._trouble = f"the last window could not be ended: {e!r}"
             due_ns = max(due_ns + length_ns, self._clock.now_ns())  # windows that were missed are not made up for
 
     def _look(self) -> Sample:
@@ -226,11 +232,17 @@ class Watch:
         return dict(self._rss_bytes)
 
     def _add_ecc(self, devices: Sequence[int], host: HostSample) -> None:
-        """ECC events from zero at our start; of devices that are no hardware there are none."""
+        """ECC events from zero at our start; of devices that are no hardware there are none.
+
+        A device whose counts are not known now keeps its sums, and is compared with what was last seen of it later.
+        """
         if isinstance(host.ecc, str):
             return
+        found: Mapping[int, tuple[int, ...] | str]
         found = dict.fromkeys(devices, (0,) * len(ECC)) if host.ecc is None else host.ecc
         for device, counts in found.items():
+            if isinstance(counts, str):
+                continue
             sums, seen = self._ecc.setdefault(device, [0] * len(ECC)), self._ecc_seen.get(device, counts)
             for i, (old, new) in enumerate(zip(seen, counts, strict=True)):
                 sums[i] += grown(old, new)
@@ -251,3 +263,13 @@ class Watch:
 
 def _rss_of(host: HostSample) -> dict[int, int]:
     return {pid: use.rss_bytes for pid, use in host.processes.items() if isinstance(use, ProcessUse)}
+
+
+def _history(window_s: float) -> History:
+    """What findings go by: some minutes, and in any case several windows."""
+    return History(
+        dense_s=max(30, 3 * window_s),
+        sparse_s=max(20, window_s),
+        longest_s=max(320, 10 * window_s),
+        most_rows=MOST_ROWS,
+    )

@@ -15,7 +15,7 @@ from neuron_ds.diagnose.looks import Look, ProcessLook, Row
 from neuron_ds.live import figures
 from neuron_ds.live.figures import BUSY, MACS, SUCCESS, ZEROS
 from neuron_ds.live.frame import DEVICE_MEMORY, Cell, CellState
-from neuron_ds.monitor.numbering import DeviceCores
+from neuron_ds.numbering import DeviceCores
 from neuron_ds.rates import grown, utilization
 
 

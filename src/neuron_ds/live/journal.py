@@ -14,7 +14,7 @@ from neuron_ds.diagnose.looks import Look, ProcessLook
 from neuron_ds.live import figures
 from neuron_ds.live.figures import ZEROS
 from neuron_ds.live.frame import Event, EventKind, ProcessFrame
-from neuron_ds.monitor.numbering import DeviceCores
+from neuron_ds.numbering import DeviceCores
 from neuron_ds.records import printable
 
 #: Events that are kept, and the most that one look adds; what is beyond that is told as a number.

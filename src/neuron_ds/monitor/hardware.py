@@ -6,7 +6,7 @@ It knows device properties as a Sample has them, and the vendor's names for them
 from __future__ import annotations
 
 from neuron_ds.collect import Sample
-from neuron_ds.monitor.numbering import Numbering
+from neuron_ds.numbering import Numbering
 from neuron_ds.records import printable
 
 #: Device type, device version, core version as the vendor names them, by the type that a driver tells.

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from neuron_ds.collect import Collector, Key, LatencySampler, Sample
+from neuron_ds.collect import Collector, Key, LatencySampler, Process, Sample
 from neuron_ds.driver import Driver, get_driver
 from neuron_ds.driver.clock import clock_of
 from neuron_ds.host import HostCollector, HostSample, ProcessUse
@@ -22,9 +22,9 @@ from neuron_ds.kubernetes import PodResources
 from neuron_ds.monitor import runtimes as r
 from neuron_ds.monitor.config import Config
 from neuron_ds.monitor.hardware import hardware_info
-from neuron_ds.monitor.numbering import Numbering, numbering
 from neuron_ds.monitor.pods import kubernetes_info
-from neuron_ds.monitor.system import SYSTEM, process_vcpu_usage
+from neuron_ds.monitor.system import SYSTEM, process_vcpu_usage, use_of
+from neuron_ds.numbering import Numbering, numbering
 from neuron_ds.rates import deltas, elapsed_s
 
 #: The first line compares over at most so long, so that it is there within two seconds of the start.
@@ -99,7 +99,7 @@ class Monitor:
         if sample_hz and config.wants_latencies:
             self._sampler = LatencySampler(self._collector, sample_hz)
         self._paces: list[_Pace] = []
-        self._seen: dict[int, str] = {}
+        self._seen: dict[Process, str] = {}
 
     # --- looking
 
@@ -148,7 +148,7 @@ class Monitor:
         sample, host = self._look()
         for pace in self._paces:
             pace.add_latencies(sample)
-        numbers = numbering(sample)
+        numbers = numbering(sample.properties)
         report: Report = {
             "neuron_runtime_data": self._runtimes(due, sample, host, numbers),
             "system_data": {
@@ -180,9 +180,10 @@ class Monitor:
         if not views:
             return []
         idle: Mapping[str, object] = r.idle_cores(numbers)
-        entries, seen = [], {}
+        entries: list[Report] = []
+        seen: dict[Process, str] = {}
         for i, runtime in enumerate(next(iter(views.values()))):  # all views list the same runtimes in one order
-            seen[runtime.pid] = runtime.tag
+            seen[runtime.process] = runtime.tag
             rule = self._config.rule_of(runtime.tag)
             if rule is None:
                 continue
@@ -210,19 +211,17 @@ class Monitor:
             return r.neuroncore_counters(runtime, numbers, idle)
         if group == "execution_stats":
             return r.execution_stats(runtime, pace.latencies_of(runtime))
-        abroad = f"process {runtime.pid} is in another pid namespace"
         if group == "memory_used":
-            use = abroad if runtime.foreign else host.processes.get(runtime.pid, abroad)
+            use = use_of(host, runtime.pid, foreign=runtime.foreign)
             rss_bytes = use.rss_bytes if isinstance(use, ProcessUse) else use
             return r.memory_used(runtime, numbers, rss_bytes, models=self._models)
-        usage = process_vcpu_usage(pace.host, host, runtime.pid)
-        return usage | {"error": abroad} if runtime.foreign else usage
+        return process_vcpu_usage(pace.host, host, runtime.pid, foreign=runtime.foreign)
 
-    def _tell_changes(self, seen: dict[int, str]) -> None:
-        for pid in seen.keys() - self._seen.keys():
-            self._tell(1, f"runtime {seen[pid]} (pid {pid}) is there")
-        for pid in self._seen.keys() - seen.keys():
-            self._tell(1, f"runtime {self._seen[pid]} (pid {pid}) is gone")
+    def _tell_changes(self, seen: dict[Process, str]) -> None:
+        for process in seen.keys() - self._seen.keys():
+            self._tell(1, f"runtime {seen[process]} (pid {process[0]}) is there")
+        for process in self._seen.keys() - seen.keys():
+            self._tell(1, f"runtime {self._seen[process]} (pid {process[0]}) is gone")
         self._seen = seen
 
     def close(self) -> None:

@@ -6,10 +6,10 @@ their own below it. This module knows device properties only: no slab, no counte
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from neuron_ds import layout
-from neuron_ds.collect import Sample
+from neuron_ds.driver import DeviceProperties
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,17 +51,15 @@ class Numbering:
         return found or DeviceCores(device, device * self.cores_per_device, self.cores_per_device * config, config)
 
 
-def numbering(sample: Sample) -> Numbering:
-    """The numbers of the cores of all devices in a Sample."""
+def numbering(properties: Mapping[int, DeviceProperties | None]) -> Numbering:
+    """The numbers of the cores of these devices; None: what it is isn't known, and its error says why."""
     shapes, errors = {}, []
-    for d in sample.devices:
-        if d.properties is None:
-            continue  # its error says why
-        physical = d.properties.cores
-        if physical is None:
-            physical = layout.MAX_CORES
-            errors.append(f"device {d.device}: how many cores it has is not known; {physical} are taken for it")
-        shapes[d.device] = min(physical, layout.MAX_CORES), d.properties.logical_config or 1
+    for device, p in properties.items():
+        if p is None:
+            continue
+        if p.cores is None:
+            errors.append(f"device {device}: how many cores it has is not known; {p.slab_cores} are taken for it")
+        shapes[device] = p.slab_cores, p.logical_config or 1
     per_device = max((-(-physical // config) for physical, config in shapes.values()), default=0)
     devices = {
         device: DeviceCores(device, device * per_device, physical, config)
