@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from neuron_ds.diagnose import Severity, Thresholds
@@ -134,6 +136,15 @@ def test_cores_of_two_devices_are_compared_within_a_process_and_not_beyond_it() 
     assert watch(apart).began == []
     together = [look(n, at(n, 0, 1, 50_000), at(n, 1, 1, 50_000 + 40_000)) for n in range(40)]
     assert {f.device for _, f in watch(together).began} == {1}
+
+    def beside(n: int, namespaces: tuple[int, int]):
+        of = at(n, 0, 1, 50_000), at(n, 1, 1, 90_000)
+        owners = [replace(p.owner, path=f"/x/neuron{p.owner.device}", foreign=True) for p in of]
+        pairs = zip(of, owners, namespaces, strict=True)
+        return look(n, *[replace(p, owner=replace(owner, namespace=space)) for p, owner, space in pairs])
+
+    assert watch([beside(n, (8, 9)) for n in range(40)]).began == []
+    assert {f.device for _, f in watch([beside(n, (8, 8)) for n in range(40)]).began} == {1}
 
 
 def test_cores_that_do_other_work_are_not_compared() -> None:

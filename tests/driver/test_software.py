@@ -236,6 +236,7 @@ def test_owners_say_who_and_since_when(root, driver):
         assert (owner.device, owner.slot, owner.pid, owner.alive) == (0, 0, os.getpid(), True)
         assert (owner.foreign, owner.state, owner.generation) == (False, "owned", producer.generation)
         assert owner.path == f"{root}/neuron0"
+        assert owner.namespace == os.stat("/proc/self/ns/pid").st_ino
         assert 0 <= owner.age_s < 60
 
 

@@ -8,7 +8,7 @@ from neuron_ds.driver import DeviceProperties, Owner
 from neuron_ds.layout import NC_BY_NAME, ND_BY_NAME
 from neuron_ds.monitor import runtimes as r
 from neuron_ds.monitor.models import loaded_models
-from neuron_ds.monitor.numbering import numbering
+from neuron_ds.numbering import numbering
 from neuron_ds.rates import deltas, elapsed_s
 from neuron_ds.records import ModelNode
 from neuron_ds.snapshot import Origin
@@ -41,7 +41,7 @@ def sample(at_s, *processes, devices=1, **shape):
 
 
 def look(before, after):
-    numbers = numbering(after)
+    numbers = numbering(after.properties)
     return r.runtimes(after, deltas(before, after), elapsed_s(before, after), numbers), numbers
 
 
@@ -220,9 +220,50 @@ def test_the_same_pid_of_two_namespaces_is_two_runtimes():
     assert len(found) == 2
 
 
+def containers(device, namespaces, *, at_s, done=(0, 0), **more):
+    """Two processes 7 of other pid namespaces in slots of one device, of the same (empty) tag."""
+    sizes = (1000, 5000)
+    return [
+        process(
+            7,
+            device,
+            nc={(0, "mem_usage_tensors_device"): size, (0, "time_in_use"): busy, (0, "mac_count"): busy},
+            at_s=at_s,
+            owner=Owner(device, slot, 7, True, True, path=f"/x/neuron{device}", namespace=namespace),
+        )
+        for slot, (namespace, size, busy) in enumerate(zip(namespaces, sizes, done, strict=True))
+    ]
+
+
+def used_of(runtime, numbers):
+    used = r.memory_used(runtime, numbers, "abroad", models=False)["neuron_runtime_used_bytes"]
+    cores = used["usage_breakdown"]["neuroncore_memory_usage"]
+    assert used["neuron_device"] == sum(sum(core.values()) for core in cores.values())
+    return used["neuron_device"]
+
+
+def test_the_same_pid_and_tag_of_two_namespaces_in_one_directory_is_two_runtimes():
+    def at(second):
+        return sample(second, *containers(0, (8, 9), at_s=second), *containers(1, (8, 9), at_s=second), devices=2)
+
+    found, numbers = look(at(0), at(1))
+    assert [runtime.pid for runtime in found] == [7, 7]
+    assert [[s.device for s in runtime.slabs] for runtime in found] == [[0, 1], [0, 1]]
+    assert [used_of(runtime, numbers) for runtime in found] == [2000, 10_000]
+
+
+def test_where_no_namespace_is_known_what_becomes_one_still_adds_up():
+    before = sample(0, *containers(0, (None, None), at_s=0), logical=1)
+    after = sample(1, *containers(0, (None, None), at_s=1, done=(250_000, 500_000)), logical=1)
+    (runtime,), numbers = look(before, after)
+    assert used_of(runtime, numbers) == 6000
+    core = r.neuroncore_counters(runtime, numbers, r.idle_cores(numbers))["neuroncores_in_use"]["0"]
+    assert core == {"neuroncore_utilization": 75.0, "flops": 1_500_000, "effective_flops": 1_500_000}
+
+
 def test_a_device_that_does_not_tell_its_cores():
     after = sample(1, process(7, at_s=1), cores=None, logical=None)
-    numbers = numbering(after)
+    numbers = numbering(after.properties)
     assert numbers.cores_per_device == layout.MAX_CORES
     assert "not known" in numbers.errors[0]
 

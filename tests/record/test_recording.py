@@ -1,6 +1,7 @@
 """What was recorded comes back: byte for byte, at every tick, with who had it and how it was read."""
 
 import json
+import os
 import time
 
 import pytest
@@ -298,6 +299,8 @@ def test_worlds_are_json_that_survives_anything(producer):
         ("owners", "acquired_us", "x"),
         ("owner", "slot", 16),
         ("owner", "pid", "1"),
+        ("owner", "namespace", "1"),
+        ("owner", "namespace", 1 << 64),
         ("owner", "who", []),
         ("properties", "cores", 10**9),
         ("properties", "logical_config", 0),
@@ -314,6 +317,15 @@ def test_worlds_that_cannot_be(taping, producer, where, key, value):
     places.get(where, world.get(where))[key] = value
     with pytest.raises(f.FormatError, match="can't be read"):
         f.World.from_json(json.dumps(world).encode())
+
+
+def test_a_world_of_an_older_recorder_knows_no_namespace(taping, producer):
+    tape = taping()
+    tape.tick()
+    world = json.loads(tape.recorder.world.to_json())
+    assert world["owners"][0]["owner"].pop("namespace") == os.stat("/proc/self/ns/pid").st_ino
+    (recorded,) = f.World.from_json(json.dumps(world).encode()).owners
+    assert (recorded.owner.pid, recorded.owner.namespace) == (producer.pid, None)
 
 
 def test_a_player_is_lost_without_a_keyframe_and_found_with_one(taping, producer):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 
+from neuron_ds.collect import Process, process_of
 from neuron_ds.diagnose.finding import Finding, Severity
 from neuron_ds.diagnose.looks import Look, ProcessLook, Row
 from neuron_ds.diagnose.measures import (
@@ -150,11 +151,10 @@ _Core = tuple[int, int]
 def straggler(window: Window, t: Thresholds) -> Iterator[Finding]:
     """A core takes longer for the same work than the other cores of its process."""
     just_before = window.at(JUST_BEFORE_S)
-    jobs: dict[tuple[int, bool, str | None], list[Stretch]] = {}
+    jobs: dict[Process, list[Stretch]] = {}
     for s in stretches(window, t.straggler_over_s):
         if not s.idle:
-            owner = s.now.owner
-            jobs.setdefault((owner.pid, owner.foreign, owner.path), []).append(s)
+            jobs.setdefault(process_of(s.now.owner, s.now.tag), []).append(s)
     for job in jobs.values():
         told: set[_Core] = set()
         for finding in (*_slow(job, just_before, t), *_waited_for(window, job, t)):

@@ -348,4 +348,5 @@ def _owner(dev: OpenDevice, view: t.SlotView, now: int, namespace: int) -> Owner
         generation=view.generation,
         age_s=max(0, now - view.owner.acquired_ns) / 1e9,
         path=dev.path,
+        namespace=view.owner.namespace or None,
     )

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from neuron_ds import layout
-from neuron_ds.collect import Key, ProcessSample
+from neuron_ds.collect import Key, Process, ProcessSample, process_of
 from neuron_ds.diagnose.looks import Look, ProcessLook, Row, look_at
 from neuron_ds.diagnose.measures import who
 from neuron_ds.export.steps import Step, earlier_rows
@@ -52,7 +52,7 @@ class Trace:
 
     def __init__(self, sink: TraceSink) -> None:
         self._sink = sink
-        self._processes: dict[tuple[int, str], int] = {}
+        self._processes: dict[tuple[Process, str], int] = {}
         self._pids: set[int] = set()
         self._slabs: dict[Key, _Slab] = {}
         self._tracks: dict[tuple[int, str], int] = {}
@@ -102,11 +102,12 @@ class Trace:
 
     def _come(self, process: ProcessLook, now_ns: int) -> _Slab:
         owner, name = process.owner, who(process)
-        number = self._processes.get((owner.pid, name))
+        key = process_of(owner, process.tag), name
+        number = self._processes.get(key)
         if number is None:
             pid = owner.pid if owner.pid not in self._pids else _OWN_PIDS + 1 + len(self._processes)
             self._pids.add(pid)
-            number = self._processes[owner.pid, name] = self._sink.process(pid, name)
+            number = self._processes[key] = self._sink.process(pid, name)
         slot = "" if owner.slot is None else f" slot {owner.slot}"
         life = self._track(number, f"device {owner.device}{slot}")
         self._sink.begin(life, now_ns, "publishes", {"pid": owner.pid, "tag": printable(process.tag)})

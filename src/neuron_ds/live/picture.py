@@ -6,12 +6,11 @@ that not every picture shows: see ``details`` for the rest.
 
 from __future__ import annotations
 
-import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from neuron_ds.collect import Key, Sample
+from neuron_ds.collect import Key, Process, Sample, process_of
 from neuron_ds.diagnose import Finding, Watcher
 from neuron_ds.diagnose.looks import Look, ProcessLook, look_at
 from neuron_ds.host import HostSample, ProcessUse
@@ -29,8 +28,8 @@ from neuron_ds.live.frame import (
 )
 from neuron_ds.live.journal import Journal
 from neuron_ds.live.source import Source
-from neuron_ds.monitor.numbering import DeviceCores, numbering
 from neuron_ds.monitor.system import process_vcpu_usage, vcpu_usage
+from neuron_ds.numbering import DeviceCores, numbering
 from neuron_ds.rates import percentiles
 from neuron_ds.records import printable
 
@@ -54,7 +53,7 @@ class Live:
         self._last: Look | None = None
         self._hosts: tuple[HostSample | None, HostSample | None] = (None, None)
         self._vcpus: dict[int, tuple[float, float]] = {}
-        self._ids: dict[tuple[object, ...], str] = {}
+        self._ids: dict[Process, str] = {}
         self._cells: dict[tuple[int, int], History] = {}
         self._rates: dict[str, tuple[History, History]] = {}
         self._errors: dict[str, tuple[list[Key], int]] = {}
@@ -78,7 +77,7 @@ class Live:
             self._hosts = self._hosts[1], host
             self._vcpus.clear()
         marks = _marks(findings)
-        cores = numbering(sample)
+        cores = numbering(sample.properties)
         parts: dict[Key, dict[int, Part]] = {}
         for key, process in look.processes.items():
             shape = cores.of(process.owner.device)
@@ -170,9 +169,9 @@ class Live:
         cores: _CoresOf,
         marks: Marks,
     ) -> Iterator[ProcessFrame]:
-        groups: dict[tuple[object, ...], list[ProcessLook]] = {}
+        groups: dict[Process, list[ProcessLook]] = {}
         for p in look.processes.values():
-            groups.setdefault(_identity(p), []).append(p)
+            groups.setdefault(process_of(p.owner, p.tag), []).append(p)
         self._name(groups)
         for identity, slabs in groups.items():
             yield self._process(self._ids[identity], slabs, parts, cores, marks, before is not None)
@@ -180,7 +179,7 @@ class Live:
             del self._rates[gone]
             self._errors.pop(gone, None)
 
-    def _name(self, groups: Iterable[tuple[object, ...]]) -> None:
+    def _name(self, groups: Iterable[Process]) -> None:
         """Give each process an id that it keeps: its pid, with a number behind it where that is taken."""
         kept = {identity: self._ids[identity] for identity in groups if identity in self._ids}
         taken = set(kept.values())
@@ -209,7 +208,7 @@ class Live:
         for p in slabs:
             shape, mine = cores(p.owner.device), parts[p.key]
             findings = marks.get(p.owner.device, ()) and [
-                f for f in marks[p.owner.device] if f.pid in (None, owner.pid)
+                f for f in marks[p.owner.device] if f.pid in (None, owner.pid) and f.slot in (None, p.owner.slot)
             ]
             cells = tuple([cell_of(shape, core, [part], findings, p.readable) for core, part in mine.items()])
             used += mine.values()
@@ -283,13 +282,6 @@ class Live:
 
 
 # --- From looks to figures --------------------------------------------------------------------------------------------
-
-
-def _identity(process: ProcessLook) -> tuple[object, ...]:
-    """What slabs of one process have in common; of another pid namespace's processes the pid alone says little."""
-    owner = process.owner
-    where = os.path.dirname(owner.path or "")
-    return (owner.pid, where, process.tag) if owner.foreign else (owner.pid, where)
 
 
 def _earlier(before: Look | None, key: Key) -> ProcessLook | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from neuron_ds.collect import ProcessSample
+from neuron_ds.collect import Process, ProcessSample, process_of
 from neuron_ds.identity import Identities
 from neuron_ds.records import printable
 
@@ -17,11 +17,11 @@ def kubernetes_info(
     processes: Iterable[ProcessSample], identities: Identities, period_s: float, error: str
 ) -> dict[str, object]:
     """The group. Runtimes that are of no pod are not in it; a name that isn't known is ""."""
-    found: dict[int, dict[str, object]] = {}
+    found: dict[Process, dict[str, object]] = {}
     for p in processes:
         who = identities.of(p.owner)
         if who.pod_uid:
-            found[p.owner.pid] = {
+            found[process_of(p.owner)] = {
                 "pid": p.owner.pid,
                 "pod_uid": who.pod_uid,
                 "container_id": who.container_id,

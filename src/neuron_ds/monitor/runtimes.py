@@ -6,16 +6,15 @@ or a value cannot be trusted, the group says so in its ``error`` and goes on. No
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from neuron_ds.categories import COMPLETIONS, DEVICE_MEMORY, ERROR_TYPES, HOST_MEMORY, STATUS_TYPES
-from neuron_ds.collect import Key, ProcessSample, Sample
+from neuron_ds.collect import Key, Process, ProcessSample, Sample, process_of
 from neuron_ds.layout import MAX_MODELS, NC_BY_NAME, CounterDef
 from neuron_ds.monitor.models import loaded_models
-from neuron_ds.monitor.numbering import Numbering
 from neuron_ds.monitor.sums import MAX_INTEGER, Sum
+from neuron_ds.numbering import Numbering
 from neuron_ds.rates import ProcessDelta, grown, percentiles, utilization
 from neuron_ds.records import printable
 from neuron_ds.snapshot import RECORD_PROCESS_INFO, RECORD_PROCESS_INFO_EXT, RecordState
@@ -54,6 +53,7 @@ class Slab:
 class Runtime:
     """A process with its slabs. error: what could not be read of it at all. period_s: the time since the last look."""
 
+    process: Process
     pid: int
     foreign: bool
     tag: str
@@ -69,24 +69,19 @@ class Runtime:
 
 def runtimes(sample: Sample, deltas: Mapping[Key, ProcessDelta], elapsed_s: float, numbers: Numbering) -> list[Runtime]:
     """The living runtimes of a Sample. A slab that a dead process left, or that is being released, is none."""
-    found: dict[tuple[object, ...], list[ProcessSample]] = {}
+    found: dict[Process, list[ProcessSample]] = {}
     for p in sample.processes:
         if p.owner.alive is not False and p.owner.state == "owned":
-            found.setdefault(_identity(p), []).append(p)
-    return [_runtime(ps, deltas, elapsed_s, numbers) for ps in found.values()]
-
-
-def _identity(process: ProcessSample) -> tuple[object, ...]:
-    """What slabs of one process have in common; of another pid namespace's processes the pid alone says little."""
-    owner = process.owner
-    where = os.path.dirname(owner.path or "")
-    if not owner.foreign:
-        return owner.pid, where
-    return owner.pid, where, process.snapshot.tag if process.snapshot else None
+            found.setdefault(process_of(p.owner, p.snapshot.tag if p.snapshot else None), []).append(p)
+    return [_runtime(process, ps, deltas, elapsed_s, numbers) for process, ps in found.items()]
 
 
 def _runtime(
-    processes: Sequence[ProcessSample], deltas: Mapping[Key, ProcessDelta], elapsed_s: float, numbers: Numbering
+    process: Process,
+    processes: Sequence[ProcessSample],
+    deltas: Mapping[Key, ProcessDelta],
+    elapsed_s: float,
+    numbers: Numbering,
 ) -> Runtime:
     owner = processes[0].owner
     tags, errors, slabs, periods = [], [], [], []
@@ -104,7 +99,7 @@ def _runtime(
                 errors.append(f"device {p.owner.device}: {name} is torn")
     tag = next((t for t in tags if t and t != str(owner.pid)), str(owner.pid))
     period_s = max(0.0, periods[0] if periods else elapsed_s)
-    return Runtime(owner.pid, owner.foreign, printable(tag), printable("; ".join(errors)), period_s, slabs)
+    return Runtime(process, owner.pid, owner.foreign, printable(tag), printable("; ".join(errors)), period_s, slabs)
 
 
 # --- Groups -----------------------------------------------------------------------------------------------------------
@@ -133,6 +128,7 @@ def _core(halves: Sequence[tuple[float, int]], period_s: float) -> Group:
 def neuroncore_counters(runtime: Runtime, numbers: Numbering, idle: Mapping[str, object]) -> Group:
     """The group: every core of the instance, those of other devices idle."""
     in_use = dict(idle)
+    spent: dict[str, dict[int, tuple[float, int]]] = {}  # percent and operations, by core and physical core
     for slab in runtime.slabs:
         if slab.delta is None:
             continue
@@ -141,16 +137,17 @@ def neuroncore_counters(runtime: Runtime, numbers: Numbering, idle: Mapping[str,
             halves = cores.halves(core)
             if not any(slab.rows[physical][0] != slab.rows[physical][1] for physical in halves):
                 continue
-            spent = []
+            here = spent.setdefault(key, {})
             for physical in halves:
                 before, after = slab.rows[physical]
                 busy_us, macs = grown(before[_BUSY], after[_BUSY]), grown(before[_MACS], after[_MACS])
-                spent.append((100.0 * utilization(busy_us, period_s), macs))
-            entry = _core(spent, period_s)
+                percent, macs_before = here.get(physical, (0.0, 0))
+                here[physical] = min(100.0, percent + 100.0 * utilization(busy_us, period_s)), macs_before + macs
+            entry = _core(list(here.values()), period_s)
             if cores.config > 1:
                 entry["v3d"] = {
                     cores.half_key(physical): {"neuroncore_utilization": percent}
-                    for physical, (percent, _) in zip(halves, spent, strict=True)
+                    for physical, (percent, _) in here.items()
                 }
             in_use[key] = entry
     return runtime.group() | {"neuroncores_in_use": in_use}
@@ -191,15 +188,17 @@ def memory_used(runtime: Runtime, numbers: Numbering, rss_bytes: int | str, *, m
             for counter in counters:
                 where = f"device {slab.device}"
                 on_host[name] += host.take(slab.process.snapshot.nd(counter.index), where, counter.name)
-        on_cores |= _core_memory(slab, numbers, device)
+        for key, used in _core_memory(slab, numbers, device).items():
+            before = on_cores.get(key, {})
+            on_cores[key] = {what: size + before.get(what, 0) for what, size in used.items()}
     if isinstance(rss_bytes, int):
         on_host["application_memory"] += host.fill(rss_bytes)
-    used = {
+    sums = {
         "host": host.total,
         "neuron_device": device.total,
         "usage_breakdown": {"host": on_host, "neuroncore_memory_usage": on_cores},
     }
-    group: Group = {"neuron_runtime_used_bytes": used}
+    group: Group = {"neuron_runtime_used_bytes": sums}
     if models:
         group["loaded_models"] = _models(runtime, numbers, errors)
     return runtime.group(errors) | group

@@ -17,6 +17,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from neuron_ds import layout
+from neuron_ds.collect import Process, process_of
+from neuron_ds.driver import Owner
 from neuron_ds.errors import NeuronDSError, SystemFailure
 from neuron_ds.record import format as f
 from neuron_ds.record.container import FileSink
@@ -148,35 +150,35 @@ class Alarms:
     ) -> None:
         self._recorder, self._kinds = recorder, frozenset(kinds)
         self._hang_us, self._quiet_us = round(hang_s * 1e6), round(quiet_s * 1e6)
-        self._living: dict[int, int] = {}
+        self._living: dict[int, Owner] = {}  # by track
         self._errors: dict[int, tuple[int, ...]] = {}
         self._cores: dict[tuple[int, int], _CoreSeen] = {}
-        self._told: dict[tuple[str, int], int] = {}
+        self._told: dict[tuple[str, Process], int] = {}
 
     def check(self) -> tuple[str, str] | None:
         """(kind, what happened) since the last check; the first of several things."""
         now_us = self._recorder.last_us
         found = None
-        for kind, pid, text in (*self._deaths(), *self._slabs(now_us)):
-            key = (kind, pid)
+        for kind, owner, text in (*self._deaths(), *self._slabs(now_us)):
+            key = (kind, process_of(owner))
             if kind in self._kinds and now_us >= self._told.get(key, 0):
                 self._told[key] = now_us + self._quiet_us
                 found = found or (kind, text)
         return found
 
-    def _deaths(self) -> Iterator[tuple[str, int, str]]:
-        tracks = {track: owner.pid for track, owner in self._recorder.tracks.items()}
-        for track, pid in self._living.items():
+    def _deaths(self) -> Iterator[tuple[str, Owner, str]]:
+        tracks = dict(self._recorder.tracks)
+        for track, owner in self._living.items():
             if track not in tracks:
                 self._errors.pop(track, None)
-                yield DEATH, pid, f"process {pid} is gone"
+                yield DEATH, owner, f"process {owner.pid} is gone"
         if self._living.keys() != tracks.keys():
             self._cores = {key: seen for key, seen in self._cores.items() if key[0] in tracks}
             self._told = {key: until_us for key, until_us in self._told.items() if until_us > self._recorder.last_us}
         self._living = tracks
 
-    def _slabs(self, now_us: int) -> Iterator[tuple[str, int, str]]:
-        for track, pid in self._living.items():
+    def _slabs(self, now_us: int) -> Iterator[tuple[str, Owner, str]]:
+        for track, owner in self._living.items():
             raw = self._recorder.raw(track)
             if not any(raw[:8]):
                 continue  # added since the last tick
@@ -187,10 +189,10 @@ class Alarms:
             self._errors[track] = errors
             if before is not None and errors != before:
                 names = [layout.NC[i].name for i, a, b in zip(ERROR_COUNTERS, before, errors, strict=True) if a != b]
-                yield ERRORS, pid, f"process {pid} counted {', '.join(names)}"
+                yield ERRORS, owner, f"process {owner.pid} counted {', '.join(names)}"
             for core, row in enumerate(rows):
                 if self._hangs((track, core), row, now_us):
-                    yield HANG, pid, f"core {core} of process {pid} is in use and completes nothing"
+                    yield HANG, owner, f"core {core} of process {owner.pid} is in use and completes nothing"
 
     def _hangs(self, key: tuple[int, int], row: tuple[int, ...], now_us: int) -> bool:
         completed = sum(row[i] for i in _COMPLETED)

@@ -285,6 +285,7 @@ def _owner(value: dict[str, Any]) -> RecordedOwner:
     _within(owner.slot, layout.SLOTS_PER_DEVICE, "slot")
     _within(owner.pid, MOST, "pid")
     _within(owner.generation, MOST, "generation")
+    _within(owner.namespace, 1 << 64, "namespace")
     _within(made.track, MOST, "track")
     _within(made.acquired_us, MOST_US, "acquired_us", least=-MOST_US)
     return made
