@@ -18,6 +18,8 @@ from neuron_ds.monitor.config import everything
 from neuron_ds.record import Recorder
 from neuron_ds.record.flight import Alarms, Ring
 from neuron_ds.record.replay import ReplayDriver
+from neuron_ds.top.details import process_block
+from neuron_ds.top.text import plain
 from tests.exporter.helpers import NO_INSTANCE, scrape
 from tests.processes import PATIENCE_S, Program, unshare
 
@@ -116,6 +118,26 @@ def test_a_picture_has_a_line_for_each(driver: SoftwareDriver, containers: list[
     assert [(p.pid, p.tag, sum(p.device_memory)) for p in processes] == [(1, "bert", size) for size in SUMS]
     assert [len(p.slabs) for p in processes] == [2, 1]
     assert all(p.executions_s for p in processes)
+
+
+def test_events_and_findings_are_those_of_the_one(driver: SoftwareDriver, containers: list[Program]) -> None:
+    with Live(LiveSource(driver, sample_hz=0)) as live:
+        live.frame()
+        containers[1].ask(-2)
+        frame = live.frame()
+        (hurt,), (other,) = ([p for p in frame.processes if bool(p.errors) is erring] for erring in (True, False))
+        assert [(e.process, e.pid, e.count) for e in frame.events if e.kind == "error"] == [(hurt.id, 1, 2)]
+        found = [f for f in frame.findings if f.kind == "hardware-error"]
+        assert [(frame.concerns(f, hurt), frame.concerns(f, other)) for f in found] == [(True, False)]
+        for process in (hurt, other):
+            lines = "\n".join(plain(row.line) for row in process_block(frame, process.id, 120).rows)
+            assert ("hw_err_hbm_ue +2" in lines) is ("hardware-error" in lines) is (process is hurt)
+        containers[1].close()
+        deadline, gone = time.monotonic() + PATIENCE_S, []
+        while not gone:
+            assert time.monotonic() < deadline
+            gone = [e.process for e in live.frame().events if e.kind in ("left", "died")]
+        assert gone == [hurt.id]
 
 
 def test_a_recording_keeps_them_apart(taping: Callable, containers: list[Program]) -> None:

@@ -65,7 +65,8 @@ def device(number, cells, error="", history=True, **fields):
 
 
 def event(number, kind, text, pid, tag, **fields):
-    return Event(number, WALL_S + number, kind, text, pid, tag, **fields)
+    process = "" if pid is None else str(pid)
+    return Event(number, WALL_S + number, kind, text, pid, tag, **{"process": process, **fields})
 
 
 def frame(devices, processes, events=(), findings=(), period_s=1.0, time_ns=10**12, **fields):

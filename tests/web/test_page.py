@@ -35,8 +35,8 @@ def known():
             process("103", [], tag="gone-dark", state="unreadable", error="its header is torn"),
         ],
         events=[
-            Event(1, 1000.0, "came", "began to publish", 101, "alpha", 0),
-            Event(2, 1001.0, "error", "err_hw +2: hardware errors", 102, NASTY, 1, 0, "err_hw", 2),
+            Event(1, 1000.0, "came", "began to publish", 101, "alpha", 0, process="101"),
+            Event(2, 1001.0, "error", "err_hw +2: hardware errors", 102, NASTY, 1, 0, "err_hw", 2, process="102"),
         ],
         findings=[
             Finding("hung-core", Severity.CRITICAL, "nothing completes", "restart it", 0, 0, 0, 101, "alpha", 3),
@@ -214,7 +214,7 @@ def test_events_are_said_aloud_but_not_all_the_time(sight, url, shown):
         ".observe(document.getElementById('announcer'), { childList: true })"
     )
     for n in range(3, 9):
-        late = Event(n, 5000.0 + n, "error", f"number {n}", 101, "alpha", 0, 0)
+        late = Event(n, 5000.0 + n, "error", f"number {n}", 101, "alpha", 0, 0, process="101")
         shown.now = replace(shown.now, events=(*shown.now.events, late))
         shown.wait(shown.looks + 2)
     page.until("window.heard.length === 1")

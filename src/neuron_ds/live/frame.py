@@ -143,6 +143,7 @@ class Event:
     counter: str = ""
     count: int = 0
     severity: str = ""
+    process: str = ""  #: id of the ProcessFrame
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +167,12 @@ class Frame:
     def process(self, id: str) -> ProcessFrame | None:
         """The process of that id, None if it has left."""
         return next((p for p in self.processes if p.id == id), None)
+
+    def concerns(self, finding: Finding, process: ProcessFrame) -> bool:
+        """Whether a finding is of this process: pids are not enough where pid namespaces meet."""
+        if finding.pid != process.pid:
+            return False
+        return finding.slot is None or any((s.device, s.slot) == (finding.device, finding.slot) for s in process.slabs)
 
     @property
     def by_device(self) -> Mapping[int, DeviceFrame]:

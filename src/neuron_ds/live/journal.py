@@ -28,6 +28,7 @@ class Journal:
     def __init__(self) -> None:
         self._events: deque[Event] = deque(maxlen=KEPT)
         self._number = 0
+        self._ids: dict[Key, str] = {}  # of the processes of the last look
 
     @property
     def events(self) -> tuple[Event, ...]:
@@ -46,11 +47,12 @@ class Journal:
 
         The first look is no news.
         """
+        gone, self._ids = self._ids, {key: frame.id for key, frame in processes.items()}
         if before is None:
             return
         room = AT_ONCE
         left_out = 0
-        for event in self._compare(before, look, processes, troubled, cores, wall_s):
+        for event in self._compare(before, look, processes, gone, troubled, cores, wall_s):
             if room:
                 self._events.append(event)
                 room -= 1
@@ -71,10 +73,19 @@ class Journal:
         for kind, found in changes:
             for f in found:
                 core = None if f.core is None or f.device is None else f.core // cores(f.device).config
-                text = f"{f.kind}: {f.message}"
+                text, severity = f"{f.kind}: {f.message}", f.severity.name.lower()
                 self._events.append(
-                    self._event(wall_s, kind, text, f.pid, f.tag, f.device, core, severity=f.severity.name.lower())
+                    self._event(
+                        wall_s, kind, text, f.pid, f.tag, f.device, core, severity=severity, process=self._whose(f)
+                    )
                 )
+
+    def _whose(self, f: Finding) -> str:
+        """The id of the process that a finding is of; "" of none that is there."""
+        for (device, slot, _, pid, _), id in self._ids.items():
+            if pid == f.pid and (f.slot is None or (device, slot) == (f.device, f.slot)):
+                return id
+        return "" if f.pid is None else str(f.pid)
 
     def _event(
         self,
@@ -88,6 +99,7 @@ class Journal:
         counter: str = "",
         count: int = 0,
         severity: str = "",
+        process: str = "",
     ) -> Event:
         self._number += 1
         return Event(
@@ -102,6 +114,7 @@ class Journal:
             counter,
             count,
             severity,
+            process,
         )
 
     def _compare(
@@ -109,6 +122,7 @@ class Journal:
         before: Look,
         look: Look,
         processes: Mapping[Key, ProcessFrame],
+        gone: Mapping[Key, str],
         troubled: Mapping[Key, Sequence[int]],
         cores: Callable[[int], DeviceCores],
         wall_s: float,
@@ -116,18 +130,20 @@ class Journal:
         for key, old in before.processes.items():
             if key not in look.processes:
                 what = "its slot was recovered" if old.dead else "left"
-                yield self._event(wall_s, "left", what, old.owner.pid, old.tag, old.owner.device)
+                yield self._event(
+                    wall_s, "left", what, old.owner.pid, old.tag, old.owner.device, process=gone.get(key, "")
+                )
         for key, now in look.processes.items():
             frame = processes.get(key)
-            tag = frame.tag if frame else now.tag
+            tag, id = (frame.tag, frame.id) if frame else (now.tag, "")
             earlier = before.processes.get(key)
             if earlier is None:
-                yield self._event(wall_s, "came", "began to publish", now.owner.pid, tag, now.owner.device)
+                yield self._event(wall_s, "came", "began to publish", now.owner.pid, tag, now.owner.device, process=id)
             if now.dead and not (earlier and earlier.dead):
                 text = "died without giving its slot back"
-                yield self._event(wall_s, "died", text, now.owner.pid, tag, now.owner.device)
+                yield self._event(wall_s, "died", text, now.owner.pid, tag, now.owner.device, process=id)
             if key in troubled:
-                yield from self._troubles(earlier, now, troubled[key], tag, cores(now.owner.device), wall_s)
+                yield from self._troubles(earlier, now, troubled[key], tag, id, cores(now.owner.device), wall_s)
 
     def _troubles(
         self,
@@ -135,6 +151,7 @@ class Journal:
         now: ProcessLook,
         cores: Sequence[int],
         tag: str,
+        id: str,
         shape: DeviceCores,
         wall_s: float,
     ) -> Iterator[Event]:
@@ -144,4 +161,4 @@ class Journal:
             for counter, by in figures.troubles(earlier.get(core, ZEROS), now.rows[core]):
                 text = f"{counter.name} +{by}: {counter.help}"
                 logical = core // shape.config
-                yield self._event(wall_s, "error", text, pid, tag, device, logical, counter.name, by)
+                yield self._event(wall_s, "error", text, pid, tag, device, logical, counter.name, by, process=id)

@@ -319,12 +319,12 @@ _EVENT_LOOKS = {"error": "red", "died": "bold red", "came": "green", "left": "di
 def events(frame: Frame, view: View, width: int) -> Block:
     """What happened, the newest first: time, process, core, and what it was; of the chosen and filtered ones."""
     process = chosen(frame, view)
-    pids = None
+    ids = None
     if process is not None:
-        pids = {process.pid}
+        ids = {process.id}
     elif view.filter:
-        pids = {p.pid for p in processes_of(frame, view)}
-    wanted = [e for e in reversed(frame.events) if pids is None or e.pid in pids or _tagged(e, view, process)]
+        ids = {p.id for p in processes_of(frame, view)}
+    wanted = [e for e in reversed(frame.events) if ids is None or e.process in ids or _tagged(e, view, process)]
     errors = sum(e.count for e in wanted if e.kind == "error" and e.counter)
     title: list[Piece] = [("Events", "bold")]
     if wanted:

@@ -32,7 +32,7 @@ def process_block(frame: Frame, id: str, width: int) -> Block:
     rows: list[Row] = []
     state = f"{process.state}: {process.error}" if process.error else process.state
     rows += _pair("state", state, width, STATE_LOOKS.get(process.state, "red" if process.error else ""))
-    rows += _findings([f for f in frame.findings if f.pid == process.pid], width)
+    rows += _findings([f for f in frame.findings if frame.concerns(f, process)], width)
     who = more.identity
     pod = f"{who.namespace}/{who.pod}" if who.pod else who.pod_uid
     for key, value in (
@@ -64,7 +64,7 @@ def process_block(frame: Frame, id: str, width: int) -> Block:
         rows.append(_row(f"{name}  {place} {t.size(m.device_bytes):>8} {t.size(m.host_bytes):>8}"))
     rows += _section("Counters, summed over its cores and devices", _counter_heading(width))
     rows += [_counter(c, width) for c in more.counters]
-    rows += _events(frame, width, lambda e: e.pid == process.pid)
+    rows += _events(frame, width, lambda e: e.process == process.id)
     return Block((title,), tuple(rows))
 
 

@@ -74,7 +74,7 @@ def picture(frame: Frame, number: int, whole: Sequence[float | None]) -> Json:
         "processes": [_process_row(process) for process in frame.processes],
         "host": frame.host,
         "events": _recent(frame),
-        "findings": [finding.to_dict(frame.time_ns) for finding in _worst(frame.findings)],
+        "findings": [_finding(finding, frame) for finding in _worst(frame.findings)],
         "findings_total": len(frame.findings),
     }
 
@@ -83,6 +83,11 @@ def _recent(frame: Frame) -> list[Event]:
     since_s = frame.wall_s - max(EVENTS_S, EVENTS_PERIODS * (frame.period_s or 0))
     recent = list(takewhile(lambda event: event.wall_s >= since_s, reversed(frame.events)))
     return recent[::-1]
+
+
+def _finding(finding: Finding, frame: Frame) -> Json:
+    process = next((p.id for p in frame.processes if frame.concerns(finding, p)), None)
+    return finding.to_dict(frame.time_ns) | {"process": process}
 
 
 def _worst(findings: Sequence[Finding]) -> Sequence[Finding]:

@@ -126,8 +126,8 @@ function draw() {
   const narrowed = frame.processes.filter((p) => (focus.core ? usesCore(p) : focus.process === null || p.id === focus.process));
   latency.draw(narrowed, told?.latencies_us);
   memory.draw(memoryRows(frame, chosen));
-  log.findings(frame.findings.filter((f) => isMine(f, chosen, logical(f))), frame.findings_total - frame.findings.length);
-  log.events(store.events.filter((e) => isMine(e, chosen, e.core)));
+  log.findings(frame.findings.filter((f) => isMine(f, logical(f))), frame.findings_total - frame.findings.length);
+  log.events(store.events.filter((e) => isMine(e, e.core)));
   if (focus.any) details.draw(title(chosen), told, chosen);
   else details.clear();
 }
@@ -240,8 +240,8 @@ function logical({ device, core }) {
 const cellsOn = (device) => store.frame.devices.find((d) => d.device === device)?.cells ?? [];
 
 /** Whether an event or a finding belongs to the focus. */
-function isMine(what, chosen, core) {
+function isMine(what, core) {
   if (focus.core) return what.device === focus.core.device && (core === null || core === focus.core.core);
-  if (focus.process !== null) return what.pid === (chosen ? chosen.pid : Number.parseInt(focus.process, 10));
+  if (focus.process !== null) return what.process === focus.process;
   return true;
 }
