@@ -108,6 +108,39 @@ def test_it():
     assert (here / "cleaned").exists()
 
 
+def test_a_second_signal_kills_what_does_not_heed_the_first(tree):
+    deaf = """
+import pathlib, signal, time
+def test_it():
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    pathlib.Path("began").touch()
+    time.sleep(100)
+"""
+    here = tree(one=deaf)
+    process = subprocess.Popen([sys.executable, TOOL, "-m", "not slow"], cwd=here, stdout=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 30
+    while not (here / "began").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    while process.poll() is None:
+        assert time.monotonic() < deadline
+        process.send_signal(signal.SIGTERM)
+        time.sleep(0.1)
+    process.communicate()
+    assert process.returncode == 130
+
+
+def test_nobody_has_to_read_on(tree):
+    process = subprocess.Popen(
+        f"{sys.executable} {TOOL} -m 'not slow' | true",
+        cwd=tree(one=GOOD),
+        shell=True,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.communicate(timeout=60)[1] == ""
+
+
 def test_with_more_arguments_there_is_one_pytest(tree):
     done = run(tree(one=GOOD, two=BAD), "tests/one")
     assert done.returncode == 0

@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 TESTS = Path("tests")
@@ -23,6 +24,8 @@ TESTS = Path("tests")
 MOST_BYTES = 72_000
 #: More at once would only be in each other's way: they start processes themselves.
 MOST_AT_ONCE = 6
+#: How long an interrupted pytest may take to clean up.
+PATIENCE_S = 20.0
 PASSED, NOTHING_TO_DO, INTERRUPTED = 0, 5, 130
 _SUMMARY = re.compile(r"^=* ?((?:\d+ [a-z]+(?:, )?)+) in [\d.]+s", re.MULTILINE)
 _COUNT = re.compile(r"(\d+) ([a-z]+)")
@@ -110,11 +113,19 @@ class Run:
             print(f"{name}: {summary[-1] if summary else f'ended with {code}'}, {took_s:.0f} s", flush=True)
 
     def end(self) -> None:
-        """Interrupt what runs, as one would on a terminal."""
+        """Interrupt what runs, as one would on a terminal; the second time, or where that doesn't help, kill it."""
         with self._lock:
-            self._ended = True
             for process in self._running:
-                process.send_signal(signal.SIGINT)
+                if self._ended:
+                    with suppress(ProcessLookupError):
+                        os.killpg(process.pid, signal.SIGKILL)
+                else:
+                    process.send_signal(signal.SIGINT)
+            if not self._ended:
+                timer = threading.Timer(PATIENCE_S, self.end)
+                timer.daemon = True
+                timer.start()
+            self._ended = True
 
 
 def main(arguments: list[str]) -> int:
@@ -141,4 +152,10 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    try:
+        code = main(sys.argv[1:])
+        sys.stdout.flush()
+    except BrokenPipeError:  # nobody reads what is told: no reason for a traceback
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 1
+    sys.exit(code)
