@@ -180,6 +180,20 @@ def test_who_never_ends_a_request_keeps_nobody_out(two: tuple[Server, list[str]]
             thread.join()
 
 
+def test_who_never_ends_a_handshake_keeps_nobody_out(
+    driver: SoftwareDriver, watch: MakeWatch, serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("neuron_ds.exporter.server.MOST_CONNECTIONS", 2)
+    driver.probe(0)
+    server = serve(watch(), tls=write_certificate(tmp_path, "h"))
+    trusting = ssl.create_default_context()
+    trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
+    with Client(server), Client(server), Client(server):  # they say nothing
+        for _ in range(5):
+            assert fetch(server, "/healthz", tls=trusting)[0] == 200
+            socket.create_connection(server.server_address[:2], timeout=20).close()
+
+
 def test_who_is_being_served_does_not_give_way(two: tuple[Server, list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
     server, told = two
     began, go_on, body = threading.Semaphore(0), threading.Event(), server.body

@@ -55,9 +55,8 @@ class Room:
             if chosen is None:
                 return False
             chosen.ended = True
+            _shut(chosen.socket)
         self._say(f"{self._most} connections are open; the longest idle gives way to the next")
-        with suppress(OSError):  # it may just have ended; of a TLS socket nothing but the descriptor is touched
-            socket.socket.shutdown(chosen.socket, socket.SHUT_RDWR)
         return True
 
     def _say(self, text: str) -> None:
@@ -68,9 +67,10 @@ class Room:
     def use(self, connection: socket.socket) -> None:
         """This thread's connection is this; after a handshake it is another object."""
         with self._lock:
-            known = self._connections.get(threading.get_ident())
-            since = known.since if known else time.monotonic()
-            self._connections[threading.get_ident()] = _Connection(connection, since)
+            known = self._connections.setdefault(threading.get_ident(), _Connection(connection, time.monotonic()))
+            known.socket = connection
+            if known.ended:
+                _shut(connection)
 
     def serving(self, served: bool) -> None:
         """It has a whole request now, or waits for the next."""
@@ -83,3 +83,8 @@ class Room:
         with self._lock:
             self._connections.pop(threading.get_ident(), None)
         self._room.release()
+
+
+def _shut(connection: socket.socket) -> None:
+    with suppress(OSError):  # it may just have ended; of a TLS socket nothing but the descriptor is touched
+        socket.socket.shutdown(connection, socket.SHUT_RDWR)

@@ -202,11 +202,13 @@ class Server(ThreadingHTTPServer):
             if self.certificate is not None:
                 try:
                     request.settimeout(PATIENCE_S)
-                    request = self.certificate.context().wrap_socket(request, server_side=True)
+                    context = self.certificate.context()
+                    request = context.wrap_socket(request, server_side=True, do_handshake_on_connect=False)
+                    self.room.use(request)  # before the handshake: who never ends that gives way too
+                    request.do_handshake()
                 except (OSError, ValueError):
                     self.shutdown_request(request)
                     return
-                self.room.use(request)
             super().process_request_thread(request, client_address)
         finally:
             self.room.leave()
