@@ -29,10 +29,16 @@ class Journal:
         self._events: deque[Event] = deque(maxlen=KEPT)
         self._number = 0
         self._ids: dict[Key, str] = {}  # of the processes of the last look
+        self._whose: dict[object, str] = {}  # of the findings that began, by their identity
 
     @property
     def events(self) -> tuple[Event, ...]:
         return tuple(self._events)
+
+    @property
+    def ids(self) -> set[str]:
+        """Of processes that events are kept of: nobody else may be called so."""
+        return {event.process for event in self._events if event.process} | set(self._whose.values())
 
     def compare(
         self,
@@ -74,18 +80,20 @@ class Journal:
             for f in found:
                 core = None if f.core is None or f.device is None else f.core // cores(f.device).config
                 text, severity = f"{f.kind}: {f.message}", f.severity.name.lower()
+                if kind == "began":
+                    id = self._whose[f.identity] = self._process_of(f)
+                else:
+                    id = self._whose.pop(f.identity, "")
                 self._events.append(
-                    self._event(
-                        wall_s, kind, text, f.pid, f.tag, f.device, core, severity=severity, process=self._whose(f)
-                    )
+                    self._event(wall_s, kind, text, f.pid, f.tag, f.device, core, severity=severity, process=id)
                 )
 
-    def _whose(self, f: Finding) -> str:
+    def _process_of(self, f: Finding) -> str:
         """The id of the process that a finding is of; "" of none that is there."""
         for (device, slot, _, pid, _), id in self._ids.items():
             if pid == f.pid and (f.slot is None or (device, slot) == (f.device, f.slot)):
                 return id
-        return "" if f.pid is None else str(f.pid)
+        return ""
 
     def _event(
         self,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 from neuron_ds.collect import Key, Process, Sample, process_of
 from neuron_ds.diagnose import Finding, Watcher
@@ -175,23 +175,23 @@ class Live:
         self._name(groups)
         for identity, slabs in groups.items():
             yield self._process(self._ids[identity], slabs, parts, cores, marks, before is not None)
-        for gone in self._rates.keys() - set(self._ids.values()):
+        for gone in self._rates.keys() - {self._ids[identity] for identity in groups}:
             del self._rates[gone]
             self._errors.pop(gone, None)
 
-    def _name(self, groups: Iterable[Process]) -> None:
-        """Give each process an id that it keeps: its pid, with a number behind it where that is taken."""
-        kept = {identity: self._ids[identity] for identity in groups if identity in self._ids}
-        taken = set(kept.values())
-        for identity in groups:
-            if identity not in kept:
-                pid, n = str(identity[0]), 2
+    def _name(self, groups: Collection[Process]) -> None:
+        """Give each process an id that it keeps: its pid, and a number behind it where that is or was another's."""
+        remembered = self._journal.ids
+        self._ids = {p: id for p, id in self._ids.items() if p in groups or id in remembered}
+        taken = set(self._ids.values())
+        for process in groups:
+            if process not in self._ids:
+                pid, n = str(process[0]), 2
                 name = pid
                 while name in taken:
                     name, n = f"{pid}~{n}", n + 1
-                kept[identity] = name
+                self._ids[process] = name
                 taken.add(name)
-        self._ids = kept
 
     def _process(
         self,
