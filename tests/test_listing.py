@@ -93,7 +93,7 @@ def test_a_broken_device_does_not_hide_the_others(directory, driver):
     entries = listing.to_neuron_ls([first, second])
     assert entries[0]["error"] == first.error
     assert entries[0]["nc_count"] is None
-    assert entries[1]["neuroncore_ids"] == [0, 1, 2, 3]
+    assert entries[1]["neuroncore_ids"] == [4, 5, 6, 7]  # as everywhere else: device times cores of a device
 
 
 def test_the_shape_of_neuron_ls(directory, driver):
@@ -106,7 +106,7 @@ def test_the_shape_of_neuron_ls(directory, driver):
     assert first["memory_size"] == 32 << 30
     assert first["neuron_processes"] == []
     # Eight physical cores, two to a logical one, and numbered on from the first device's.
-    assert (second["nc_count"], second["neuroncore_ids"]) == (4, [2, 3, 4, 5])
+    assert (second["nc_count"], second["neuroncore_ids"]) == (4, [4, 5, 6, 7])
     assert (second["connected_to"], second["bdf"], second["numa_node"], second["cpu_affinity"]) == (None, "", "", "")
     (process,) = second["neuron_processes"]
     assert process["pid"] == producer.pid

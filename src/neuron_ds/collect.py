@@ -11,9 +11,9 @@ import errno
 import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from neuron_ds import _core
 from neuron_ds.datastore import ArenaPool, Reader, attach, snapshot_all
@@ -32,6 +32,8 @@ _Why = tuple[str, str]
 #: What the native sampler kept of a slab: pairs of total and device latencies, and how many were dropped.
 _Kept = tuple[bytes, int]
 
+#: Ends of uses that are remembered: more processes than a device lets in over days.
+_MOST_USES = 4096
 #: What a pass may run out of, and what helps; it passes by itself where somebody gives something back.
 _LACKS = {
     errno.EMFILE: "raise the limit of open files (ulimit -n, LimitNOFILE=)",
@@ -87,11 +89,15 @@ class DeviceSample:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """All devices at one moment. ``time_ns`` is CLOCK_MONOTONIC at the end of the pass; ``error``: no device at all."""
+    """All devices at one moment. ``time_ns`` is CLOCK_MONOTONIC at the end of the pass; ``error``: no device at all.
+
+    known: what was found out earlier of devices that can't be looked at now.
+    """
 
     time_ns: int
     devices: tuple[DeviceSample, ...]
     error: str
+    known: Mapping[int, DeviceProperties] = field(default_factory=dict, repr=False)
 
     @property
     def processes(self) -> tuple[ProcessSample, ...]:
@@ -99,8 +105,8 @@ class Sample:
 
     @property
     def properties(self) -> dict[int, DeviceProperties | None]:
-        """What each device is, None where that could not be found out."""
-        return {d.device: d.properties for d in self.devices}
+        """What each device is, as far as was ever found out: so that cores keep their numbers."""
+        return {d.device: d.properties or self.known.get(d.device) for d in self.devices}
 
 
 def key_of(owner: Owner) -> Key:
@@ -119,6 +125,33 @@ def process_of(owner: Owner, tag: str | None = None) -> Process:
     return owner.pid, where, True, tag if owner.namespace is None else owner.namespace
 
 
+class _Uses:
+    """Uses of slabs where the driver tells neither slot nor generation: whoever gave a slab back and publishes again is
+    another producer, though device and pid are the same."""
+
+    def __init__(self) -> None:
+        self._ended: dict[tuple[int, int], int] = {}
+        self._owning: dict[int, set[int]] = {}
+
+    def listed(self, device: int, owners: Sequence[Owner]) -> list[Owner]:
+        """The owners of a device with the number of their use, of those that had one before."""
+        owning = {o.pid for o in owners if o.slot is None and o.state == "owned"}
+        for pid in self._owning.get(device, set()) - owning:
+            self.end(device, pid)
+        self._owning[device] = owning
+        return [
+            o if o.slot is not None or ended is None else replace(o, generation=ended)
+            for o in owners
+            for ended in (self._ended.get((device, o.pid)),)
+        ]
+
+    def end(self, device: int, pid: int) -> None:
+        """One has ended."""
+        self._ended[device, pid] = self._ended.pop((device, pid), 0) + 1
+        if len(self._ended) > _MOST_USES:
+            del self._ended[next(iter(self._ended))]
+
+
 class Collector:
     """Passes over all slabs. Not for several threads at once; close it, or use it as a context manager."""
 
@@ -129,7 +162,8 @@ class Collector:
         self._totals, self._verify = totals, verify
         self._readers: dict[Key, Reader] = {}
         self._numbers: list[int] = []
-        self._renewed: dict[tuple[int, int], int] = {}  # uses that ended unseen, by (device, pid)
+        self._uses = _Uses()
+        self._known: dict[int, DeviceProperties] = {}
         self._pool = ArenaPool()
         self.sampler: LatencySampler | None = None
 
@@ -151,6 +185,8 @@ class Collector:
                 error, lacking = "", error
             else:
                 self._numbers = []
+        if not error:
+            self._known = {device: p for device, p in self._known.items() if device in self._numbers}
         listed = [self._list(device) for device in self._numbers]
         owners = [owner for _, _, found, _ in listed for owner in found]
         errors = self._attach(owners)
@@ -168,32 +204,20 @@ class Collector:
         for key, shot in seen.items():
             if isinstance(shot, NeuronDSError):
                 self._readers.pop(key).close()
-        self._count_uses(owners, seen)
+            if isinstance(shot, ProducerGone) and key[1] is None:
+                self._uses.end(key[0], key[3])
         if self.sampler:
             with suppress(OSError, MemoryError):  # what it looks at already it goes on to look at
                 self.sampler.watch(self._readers)
-        return Sample(self._clock.moment_ns() or time.monotonic_ns(), devices, error)
+        return Sample(self._clock.moment_ns() or time.monotonic_ns(), devices, error, dict(self._known))
 
     def _list(self, device: int) -> tuple[int, DeviceProperties | None, list[Owner], str]:
         try:
-            found = [self._as_used(owner) for owner in self._driver.owners(device)]
-            return device, self._driver.properties(device), found, ""
+            found = self._uses.listed(device, self._driver.owners(device))
+            properties = self._known[device] = self._driver.properties(device)
+            return device, properties, found, ""
         except (OSError, MemoryError) as e:
             return device, None, [], _told(e, f"device {device}")
-
-    def _as_used(self, owner: Owner) -> Owner:
-        """An owner whose driver doesn't count the uses of its slot, with those that we have seen end."""
-        ended = self._renewed.get((owner.device, owner.pid))
-        return owner if owner.generation is not None or ended is None else replace(owner, generation=ended)
-
-    def _count_uses(self, owners: Sequence[Owner], seen: dict[Key, Snapshot | NeuronDSError]) -> None:
-        """What a process publishes after it gave a slab back is another use, also where only its reader knows."""
-        there = {(owner.device, owner.pid): owner for owner in owners}
-        for where in self._renewed.keys() - there.keys():
-            del self._renewed[where]
-        for where, owner in there.items():
-            if isinstance(seen.get(key_of(owner)), ProducerGone) and (owner.slot is None):
-                self._renewed[where] = self._renewed.get(where, 0) + 1
 
     def _read(self, keys: Sequence[Key], errors: dict[Key, _Why]) -> dict[Key, Snapshot | NeuronDSError]:
         """Snapshots of these slabs; into ``errors`` why there are none at all."""

@@ -13,6 +13,7 @@ from neuron_ds.datastore import attach
 from neuron_ds.driver import DeviceProperties, Driver, Owner, get_driver
 from neuron_ds.errors import NeuronDSError
 from neuron_ds.layout import SLOTS_PER_DEVICE
+from neuron_ds.numbering import numbering
 from neuron_ds.records import Version, printable
 
 #: How much of a command is shown where not all of it is asked for.
@@ -146,16 +147,16 @@ def _process(owner: Owner, driver: Driver) -> Process:
 def to_neuron_ls(listing: list[DeviceListing], *, wide: bool = False) -> list[dict[str, object]]:
     """The listing as ``neuron-ls -j`` gives it, with some keys of our own behind; commands brief unless ``wide``.
 
-    NeuronCores are counted as users count them, logical ones, numbered through over the devices. What a driver can't
+    NeuronCores are counted as users count them, logical ones, numbered as ``numbering`` does. What a driver can't
     know is "" or null.
     """
     entries: list[dict[str, object]] = []
-    first_core = 0
+    numbers = numbering({item.device: item.properties for item in listing})
     for item in listing:
         properties = item.properties
         cores = properties.logical_cores if properties else None
+        first_core = numbers.of(item.device).first
         ids = None if cores is None else list(range(first_core, first_core + cores))
-        first_core += cores or 0
         entry: dict[str, object] = {
             "neuron_device": item.device,
             "bdf": "",

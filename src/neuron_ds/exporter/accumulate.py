@@ -81,6 +81,18 @@ class Followed:
         self._pending: list[int] = []
         self._latencies: Sequence[int] | None = None
 
+    def reshape(self, words: Words, properties: DeviceProperties | None) -> None:
+        """More or fewer cores are to be read: more is known of the device, or it is another.
+
+        Those it had count on, those that come count from now.
+        """
+        self.logical_config = (properties.logical_config if properties else None) or 1
+        if len(words) != self.cores:
+            self.cores = len(words)
+            self.words = _fitted(self.words, words)
+            self._from_us = tuple(core[_TIME_IN_USE] for core in self.words)
+            self._from_ns, self._shares = self._time_ns, None
+
     def read(self, words: Words, snapshot: Snapshot, latencies_us: Sequence[int], time_ns: int) -> list[int]:
         """Take a look's words in; by how much each of the counted counters grew."""
         changed = [(old, new) for old, new in zip(self.words, words, strict=True) if old != new]
@@ -165,6 +177,7 @@ class Accumulator:
         self._choose = choose
         self._kept: dict[int, Kept] | None = {} if driver_forgets else None
         self._unread: set[Key] = set()
+        self._hidden: dict[Key, Words] = {}  # counted up to here, by processes of devices that are not there
         self._looked_at: set[int] = set()  # devices, in the last look
         self._first_ns: int | None = None
         self._last_ns: int | None = None
@@ -181,15 +194,19 @@ class Accumulator:
         present = {p.key: (p, d.properties) for d in sample.devices for p in d.processes if _lives(p)}
         listed = {d.device for d in sample.devices if d.properties is not None}
         if not sample.error:
-            self.properties = {d.device: d.properties or self.properties.get(d.device) for d in sample.devices}
+            self.properties = sample.properties
         for key, followed in list(self.followed.items()):
             if key in present:
                 continue
             blind = bool(sample.error) or (key[0] not in listed and any(key[0] == d.device for d in sample.devices))
             if blind and not _gone(followed.owner):
                 followed.readable = False  # what it holds now isn't known, which is not 0
-            else:
-                self._leave(key)
+                continue
+            self._leave(key)
+            if key[0] not in listed and not _gone(followed.owner):  # with its device: both may come back
+                self._hidden[key] = followed.words
+        for key in [key for key in self._hidden if key[0] in listed and key not in present]:
+            del self._hidden[key]
         for device in sample.devices:
             self.slab_errors[device.device] = self.slab_errors.get(device.device, 0) + bool(device.error)
             for state in _SHOWN_STATES:
@@ -242,15 +259,17 @@ class Accumulator:
         cores = properties.slab_cores if properties else layout.MAX_CORES
         words = tuple(snapshot.nc_counters(core) for core in range(cores))
         followed = self.followed.get(key)
-        if followed is not None and followed.cores != cores:  # another device by now, or more is known of it
-            self._leave(key)
-            followed = None
-        if followed is None:
+        if followed is not None:
+            followed.reshape(words, properties)
+        else:
             zeros = ((0,) * layout.NC_COUNTERS,) * cores
             since, since_ns = words, snapshot.time_ns or now_ns
             if self._came_after(self._from_ns, process, now_ns):
                 since, since_ns = zeros, self._from_ns
             before = zeros if self._came_after(self._first_ns, process, now_ns) else words
+            if key in self._hidden:  # it was counted already, up to here
+                before = since = _fitted(self._hidden.pop(key), words)
+                since_ns = snapshot.time_ns or now_ns
             followed = Followed(process.owner, properties, before, since, since_ns)
             self.followed[key] = followed
             self._unread.discard(key)
@@ -297,6 +316,11 @@ class Accumulator:
             runtime.members.pop(key, None)
             if not runtime.members:
                 del self.runtimes[labels]
+
+
+def _fitted(before: Words, now: Words) -> Words:
+    """What the cores of now held before; those that were not read then count from now."""
+    return before[: len(now)] + now[len(before) :]
 
 
 def _lives(process: ProcessSample) -> bool:

@@ -267,7 +267,7 @@ def _device(value: dict[str, Any]) -> RecordedDevice:
     _within(made.device, layout.MAX_DEVICES, "device")
     _within(made.slots_used, MOST, "slots_used")
     if properties is not None:
-        _within(properties.cores, layout.MAX_CORES + 1, "cores")
+        _within(properties.cores, 1 << 16, "cores")
         _within(properties.memory_bytes, 1 << 64, "memory")
         _within(
             None if properties.logical_config is None else properties.logical_config - 1,
