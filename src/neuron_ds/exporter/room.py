@@ -15,6 +15,8 @@ from dataclasses import dataclass
 
 #: An answer that takes longer than this gives way too, where all are being served.
 LONGEST_S = 60.0
+#: How long a newcomer waits for one to become idle, and then for that one to go.
+WAIT_S, LEAVE_S = 0.25, 1.0
 #: How often the same is said at most.
 SAID_S = 60.0
 
@@ -39,8 +41,14 @@ class Room:
         self._connections: dict[int, _Connection] = {}  # by thread
 
     def enter(self) -> bool:
-        """Whether one more may be served; ``leave`` gives its place back."""
-        if self._room.acquire(blocking=False) or (self._end_one() and self._room.acquire(timeout=1.0)):
+        """Whether one more may be served; ``leave`` gives its place back. Takes a moment where nobody is idle."""
+        if self._room.acquire(blocking=False):
+            return True
+        deadline = time.monotonic() + WAIT_S
+        while not (ended := self._end_one()) and time.monotonic() < deadline:  # one may be about to be answered
+            if self._room.acquire(timeout=WAIT_S / 20):
+                return True
+        if ended and self._room.acquire(timeout=LEAVE_S):
             return True
         self._say(f"{self._most} connections are open and being served; others are turned away")
         return False
