@@ -89,8 +89,8 @@ def test_an_interrupt_is_waited_for(tree, number):
     slow = """
 import pathlib, time
 def test_it():
-    pathlib.Path("began").touch()
     try:
+        pathlib.Path("began").touch()
         time.sleep(60)
     finally:
         time.sleep(0.3)
