@@ -37,6 +37,16 @@ def run(tree: Path, *more: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+def begun(tree: Path) -> subprocess.Popen[str]:
+    """The tool at work, once a test there has said that it began."""
+    process = subprocess.Popen([sys.executable, TOOL, "-m", "not slow"], cwd=tree, stdout=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 30
+    while not (tree / "began").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    return process
+
+
 def test_all_pass(tree):
     done = run(tree(one=GOOD, two=GOOD, three=SLOW))
     assert done.returncode == 0, done.stdout
@@ -97,11 +107,7 @@ def test_it():
         pathlib.Path("cleaned").touch()
 """
     here = tree(one=slow)
-    process = subprocess.Popen([sys.executable, TOOL, "-m", "not slow"], cwd=here, stdout=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 30
-    while not (here / "began").exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    process = begun(here)
     process.send_signal(number)
     process.communicate(timeout=30)
     assert process.returncode == 130
@@ -117,11 +123,8 @@ def test_it():
     time.sleep(100)
 """
     here = tree(one=deaf)
-    process = subprocess.Popen([sys.executable, TOOL, "-m", "not slow"], cwd=here, stdout=subprocess.PIPE, text=True)
+    process = begun(here)
     deadline = time.monotonic() + 30
-    while not (here / "began").exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
     while process.poll() is None:
         assert time.monotonic() < deadline
         process.send_signal(signal.SIGTERM)
