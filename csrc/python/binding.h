@@ -68,6 +68,7 @@ extern PyMethodDef bench_methods[];
 extern PyMethodDef mapping_functions[];
 extern PyMethodDef lock_functions[];
 extern PyMethodDef snapshot_functions[];
+extern PyMethodDef rows_functions[];
 extern PyMethodDef kernel_functions[];
 extern PyMethodDef sampler_functions[];
 extern PyMethodDef tape_functions[];

@@ -215,9 +215,10 @@ PyMODINIT_FUNC PyInit__core(void)
     if (add_lock_types(m) || add_table_lock_types(m) || add_mapping_types(m) || add_counter_types(m) ||
         add_snapshot_types(m) || add_sampler_types(m) || add_tape_types(m) ||
         PyModule_AddFunctions(m, mapping_functions) || PyModule_AddFunctions(m, lock_functions) ||
-        PyModule_AddFunctions(m, snapshot_functions) || PyModule_AddFunctions(m, kernel_functions) ||
-        PyModule_AddFunctions(m, sampler_functions) || PyModule_AddFunctions(m, table_lock_functions) ||
-        PyModule_AddFunctions(m, tape_functions) || PyModule_AddFunctions(m, bench_methods)) {
+        PyModule_AddFunctions(m, snapshot_functions) || PyModule_AddFunctions(m, rows_functions) ||
+        PyModule_AddFunctions(m, kernel_functions) || PyModule_AddFunctions(m, sampler_functions) ||
+        PyModule_AddFunctions(m, table_lock_functions) || PyModule_AddFunctions(m, tape_functions) ||
+        PyModule_AddFunctions(m, bench_methods)) {
         Py_DECREF((PyObject *)m);
         return NULL;
     }

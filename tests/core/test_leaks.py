@@ -30,6 +30,8 @@ TYPES = (
 )
 MODEL = uniform_record(5, 3)
 INFO = uniform_record(PROCESS_INFO, 3)
+#: Every counter of every core, each of more bits than a small int has.
+BLOB = b"\x7f" * layout.REQUIRED_SIZE
 
 #: The buffer protocol has a name among the methods since Python 3.12; its case stands for both directions.
 SLOTS = {"Arena.__buffer__", "Arena.__release_buffer__"}
@@ -201,6 +203,16 @@ CASES: dict[str, list[Case]] = {
     "Tape.take": [lambda w: w.tape.take()],
     "Tape.torn": [lambda w: w.tape.torn],
     "Tape.pending": [lambda w: w.tape.pending],
+    "used_rows": [
+        lambda w: _core.used_rows(BLOB, 53, {}),
+        lambda w: _core.used_rows(BLOB, 53, _core.used_rows(BLOB, 53, {})),
+        lambda w: _core.used_rows(BLOB, 53, {0: (0,) * 53, 9: "x", 15: (1,)}),
+        lambda w: _core.used_rows(BLOB, 2, {5: (-1, 0)}),
+        lambda w: _core.used_rows(BLOB, 96, {}),
+        lambda w: _core.used_rows(b"", 53, {}),
+        lambda w: _core.used_rows(BLOB, "x", {}),
+        lambda w: _core.used_rows(BLOB, 53, None),
+    ],
     "verify": [lambda w: _core.verify(bytes(layout.REQUIRED_SIZE)), lambda w: _core.verify(b"")],
     "fnv1a": [lambda w: _core.fnv1a(b"abc"), lambda w: _core.fnv1a("x")],
     "record_hash": [lambda w: _core.record_hash(MODEL), lambda w: _core.record_hash(b"")],

@@ -7,12 +7,11 @@ and no output.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from neuron_ds import layout
+from neuron_ds import _core, layout
 from neuron_ds.collect import Key, Latencies, ProcessSample, Sample
 from neuron_ds.driver import Owner
 from neuron_ds.records import Version
@@ -30,18 +29,9 @@ EXTENSION = "extension counters"
 SOME_LATENCIES = 16
 
 _IDLE: Row = (0,) * NAMED
-_BASE = struct.Struct(f"<{layout.BASE_NC_COUNTERS}Q")
-_REST = struct.Struct(f"<{NAMED - layout.BASE_NC_COUNTERS}Q")
-_WHOLE = struct.Struct(f"<{NAMED}Q")
-_BASE_AT = tuple(layout.nc_index(core, 0) * 8 for core in range(layout.MAX_CORES))
-_REST_AT = tuple(layout.nc_index(core, layout.BASE_NC_COUNTERS) * 8 for core in range(layout.BASE_CORES))
 _RECORD_NAMES = {RECORD_PROCESS_INFO: "process info", RECORD_PROCESS_INFO_EXT: "process info extension"}
 _NO_LATENCIES = Latencies()
 _NOTHING_ODD: Mapping[str, str] = {}
-# Cores behind those that today's devices have: looked at one by one only where anything stands there.
-_FAR = layout.MAX_CORES // 2
-_FAR_AT, _FAR_END = layout.nc_index(_FAR, 0) * 8, layout.EXT_NC_DATA.end
-_FAR_EMPTY = bytes(_FAR_END - _FAR_AT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +156,7 @@ def _process(process: ProcessSample, before: ProcessLook | None, time_ns: int, l
         tag,
         "",
         snapshot.time_ns or time_ns,
-        _same(_rows(snapshot, older.rows), older.rows),
+        _rows(snapshot, older.rows),
         older.host_bytes if host == older.host_bytes else host,
         _same(snapshot.models_by_core(), older.models),
         version,
@@ -205,26 +195,16 @@ def _same(now: Mapping[int, _T], before: Mapping[int, _T]) -> Mapping[int, _T]:
     return before if now == before else now
 
 
-def _rows(snapshot: Snapshot, before: Mapping[int, Row]) -> dict[int, Row]:
-    """The rows of the cores in use; one that did not change is the very one of before."""
-    raw = snapshot.raw
+def _rows(snapshot: Snapshot, before: Mapping[int, Row]) -> Mapping[int, Row]:
+    """The rows of the cores in use; one that did not change is the very one of before, and so are all together."""
+    if snapshot.layout != "older":
+        return _core.used_rows(snapshot.raw, NAMED, before if isinstance(before, dict) else dict(before))
     rows: dict[int, Row] = {}
-    if snapshot.layout == "older":
-        for core in range(layout.MAX_CORES):
-            rows[core] = snapshot.nc_counters(core)[:NAMED]
-    else:
-        base, rest, whole = _BASE.unpack_from, _REST.unpack_from, _WHOLE.unpack_from
-        for core in range(layout.BASE_CORES):
-            rows[core] = base(raw, _BASE_AT[core]) + rest(raw, _REST_AT[core])
-        end = _FAR if bytes(raw[_FAR_AT:_FAR_END]) == _FAR_EMPTY else layout.MAX_CORES
-        for core in range(layout.BASE_CORES, end):
-            rows[core] = whole(raw, _BASE_AT[core])
-    for core in [core for core, row in rows.items() if row == _IDLE]:
-        del rows[core]
-    for core, row in before.items():
-        if rows.get(core) == row:
-            rows[core] = row
-    return rows
+    for core in range(layout.MAX_CORES):
+        row = snapshot.nc_counters(core)[:NAMED]
+        if row != _IDLE:
+            rows[core] = before[core] if before.get(core) == row else row
+    return _same(rows, before)
 
 
 def _odd(snapshot: Snapshot) -> Mapping[str, str]:
