@@ -225,6 +225,8 @@ unsigned nds_records_verify(const void *copy, uint8_t state[NDS_RECORDS], struct
         if (!in_use(copy, r) || is_zero(bytes, record_size(r))) {
             state[r] = in_use(copy, r) ? NDS_UNPUBLISHED : NDS_ABSENT;
             forget(last, r);
+        } else if (remembered(last, r) && memcmp(last->bytes + nds_record_offset(r), bytes, record_size(r)) == 0) {
+            state[r] = NDS_EXACT; /* the very bytes whose hash was right: to compare costs a tenth of hashing again */
         } else if (r >= NDS_MAX_MODELS) {
             torn += judge(bytes, r, nds_record_hash(bytes, record_size(r)), &state[r], last);
         } else {
