@@ -16,7 +16,7 @@ static int64_t now_ns(void)
 
 /* ---- one slab of a pass ---- */
 
-/* A pass over so many slabs does not fit the caches: copies that nobody looks at at once need not go through them. */
+/* A pass over so many slabs does not fit the caches: its copies go past them, and leave in them what others need. */
 #define LARGE_PASS 128
 
 struct shot {
@@ -315,7 +315,7 @@ static PyObject *snapshot_many(PyObject *self, PyObject *args)
     Py_INCREF((PyObject *)arena);
     arena->busy = true;
     for (Py_ssize_t i = 0; i < n; i++)
-        take(&shots[i], verify, n >= LARGE_PASS && !verify);
+        take(&shots[i], verify, n >= LARGE_PASS);
     take_again(shots, n);
     arena->busy = false;
     result = PyList_New(n);
