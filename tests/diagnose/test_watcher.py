@@ -38,6 +38,16 @@ def test_a_recording_that_is_rewound_begins_anew() -> None:
     assert watcher.add(look(4, full(4, True)))[1]
 
 
+def test_a_look_that_is_not_judged_is_kept_and_what_was_found_stands() -> None:
+    watcher = Watcher(Thresholds(clear_after_s=5))
+    (found,), _, _ = watcher.add(look(0, full(0, True)))
+    assert watcher.add(look(7, full(7, False)), judge=False) == ([found], [], [])
+    assert [each.time_ns for each in watcher.window] == [START_NS, START_NS + 7 * 10**9]
+    assert watcher.add(look(8, full(8, False))) == ([], [], [found])
+    findings, began, over = watcher.add(look(3, full(3, True)), judge=False)
+    assert (len(findings), len(began), over) == (1, 1, []), "a rewound recording is judged"
+
+
 def test_the_worst_comes_first() -> None:
     rows = {0: row(hw_err_hbm_ue=1, mem_usage_code_device=90 << 30, infer_completed=3)}
     window = Window(series(lambda n: process(n, rows, models={0: 1}), 400))

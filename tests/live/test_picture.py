@@ -8,7 +8,11 @@ from dataclasses import replace
 import pytest
 
 from neuron_ds import datastore
+from neuron_ds.collect import Sample
+from neuron_ds.diagnose import Watcher
 from neuron_ds.driver.software import SoftwareDriver
+from neuron_ds.host import HostSample
+from neuron_ds.live import picture
 from neuron_ds.live.frame import DEVICE_MEMORY, HOST_MEMORY, Cell, Frame
 from neuron_ds.live.picture import Live
 from neuron_ds.live.source import LiveSource
@@ -232,3 +236,30 @@ def test_one_process_on_two_devices_is_one(driver: SoftwareDriver, live: Live) -
         assert process.id == str(a.pid)
         assert [slab.device for slab in process.slabs] == [0, 1]
         assert process.executions_s == pytest.approx(2 / (frame.period_s or 1), rel=0.2)
+
+
+def test_with_many_slabs_the_rules_are_asked_less_often(
+    live: Live, runtime: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[bool] = []
+    add = Watcher.add
+    monkeypatch.setattr(
+        Watcher, "add", lambda self, look, judge: (asked.append(judge), add(self, look, judge=judge))[1]
+    )
+    begun_ns = live.frame().time_ns
+    times = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 2.5, 2.75]
+    look = live.source.look
+
+    def moved() -> tuple[Sample, HostSample | None]:
+        sample, host = look()
+        return replace(sample, time_ns=begun_ns + int(times.pop(0) * 1e9)), host
+
+    monkeypatch.setattr(live.source, "look", moved)
+    for _ in range(2):
+        live.frame()
+    assert asked == [True] * 3, "of few each time"
+    monkeypatch.setattr(picture, "FEW_SLABS", 0)
+    asked.clear()
+    while times:
+        live.frame()
+    assert asked == [False, False, True, False, False, True, False]

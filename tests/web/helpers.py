@@ -33,13 +33,10 @@ def process(id: str, cells: Sequence[Cell], **more: object) -> ProcessFrame:
         SlabFrame((d, 0, 1, int(id), "/x"), d, 0, "", tuple(c for c in cells if c.device == d), (1, 2, 3, 4), 1)
         for d in devices
     )
-    return replace(
-        ProcessFrame(
-            id, int(id), False, f"tag-{id}", "running", "", slabs, 10.0, 0.0, 0, 0.5, 1e12, 1500, 2500,
-            (GIB, 0, 0, 0, 0), (0, 0, 0, 1 << 20), 0.1, 0.05, "2.31.99",
-        ),
-        **more,
-    )  # fmt: skip
+    return ProcessFrame(
+        id, int(id), False, f"tag-{id}", "running", "", slabs, 10.0, 0.0, 0, 0.5, 1e12, 1500, 2500,
+        (GIB, 0, 0, 0, 0), (0, 0, 0, 1 << 20), 0.1, 0.05, "2.31.99",
+    )._replace(**more)  # fmt: skip
 
 
 def frame(

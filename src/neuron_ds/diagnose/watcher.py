@@ -30,11 +30,17 @@ class Watcher:
         self.findings: list[Finding] = []
         self._seen_ns: dict[Identity, int] = {}
 
-    def add(self, look: Look) -> News:
-        """One more look. A look that is not newer than the last (a recording was rewound) begins anew."""
-        if len(self.window) and look.time_ns <= self.window.now.time_ns:
+    def add(self, look: Look, *, judge: bool = True) -> News:
+        """One more look. A look that is not newer than the last (a recording was rewound) begins anew.
+
+        Without ``judge`` it is only kept, and what was found stands: rules cost more than a look.
+        """
+        rewound = len(self.window) > 0 and look.time_ns <= self.window.now.time_ns
+        if rewound:
             self._seen_ns.clear()
         self.window.add(look)
+        if not judge and not rewound:
+            return list(self.findings), [], []
         known = {f.identity: f for f in self.findings}
         now: dict[Identity, Finding] = {}
         for finding in diagnose(self.window, self.thresholds):

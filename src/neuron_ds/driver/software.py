@@ -338,15 +338,17 @@ def _fits(dev: OpenDevice, slot: int, pid: int | None) -> bool:
 
 
 def _owner(dev: OpenDevice, view: t.SlotView, now: int, namespace: int) -> Owner:
+    pid, _, its_namespace, acquired_ns = view.owner
+    state = view.state
     return Owner(
         device=dev.device,
         slot=view.slot,
-        pid=view.owner.pid,
+        pid=pid,
         alive=dev.owners.holder(view.slot) is not None,
-        foreign=view.owner.namespace != namespace,
-        state=t.STATE_NAMES[view.state] if view.state < len(t.STATE_NAMES) else "damaged",
+        foreign=its_namespace != namespace,
+        state=t.STATE_NAMES[state] if state < len(t.STATE_NAMES) else "damaged",
         generation=view.generation,
-        age_s=max(0, now - view.owner.acquired_ns) / 1e9,
+        age_s=max(0, now - acquired_ns) / 1e9,
         path=dev.path,
-        namespace=view.owner.namespace or None,
+        namespace=its_namespace or None,
     )

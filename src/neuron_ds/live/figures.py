@@ -6,6 +6,7 @@ Which counters count as executions, as failures and as memory of what kind is sa
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -110,6 +111,7 @@ def device_memory(row: Row) -> tuple[int, ...]:
     return memory if max(memory) < _MOST else tuple(value if value < _MOST else 0 for value in memory)
 
 
+@lru_cache(4096)  # of some slabs more than a machine has: it is asked again for each, and hardly ever changes
 def host_memory(gauges: tuple[int, ...]) -> tuple[int, ...]:
     """Host memory of one slab by HOST_MEMORY, from a Look's ``host_bytes``."""
     if not gauges:

@@ -6,7 +6,7 @@ else their sum. None means that it is not known (yet), which is not 0. This modu
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
@@ -43,8 +43,7 @@ class Cell(NamedTuple):
         return sum(self.memory)
 
 
-@dataclass(frozen=True, slots=True)
-class SlabFrame:
+class SlabFrame(NamedTuple):
     """One slab of a process. error: why it can't be read, "" if it can; the rest is then as it was last seen."""
 
     key: Key
@@ -56,8 +55,7 @@ class SlabFrame:
     models: int  #: how many are loaded
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessFrame:
+class ProcessFrame(NamedTuple):
     """One process with its slabs. Latencies in microseconds, of the executions seen since the last frame.
 
     state: "dead" is one that ended without giving its slab back, "unreadable" one none of whose slabs can be read.
@@ -84,8 +82,8 @@ class ProcessFrame:
     vcpu_user: float | None
     vcpu_system: float | None
     runtime_version: str
-    executions_history: tuple[float | None, ...] = ()
-    latency_history: tuple[float | None, ...] = ()
+    executions_history: Sequence[float | None] = ()
+    latency_history: Sequence[float | None] = ()
 
     @property
     def cells(self) -> tuple[Cell, ...]:
@@ -108,7 +106,7 @@ class DeviceFrame:
     host_memory: tuple[int, ...]
     slots_used: int
     error: str
-    utilization_history: tuple[tuple[float | None, ...], ...] = ()  #: by cell
+    utilization_history: tuple[Sequence[float | None], ...] = ()  #: by cell
 
     @property
     def utilization(self) -> float | None:

@@ -7,7 +7,6 @@ that not every picture shows: see ``details`` for the rest.
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 from neuron_ds.collect import Key, Process, Sample, process_of
@@ -26,6 +25,7 @@ from neuron_ds.live.frame import (
     ProcessFrame,
     SlabFrame,
 )
+from neuron_ds.live.history import History, Past
 from neuron_ds.live.journal import Journal
 from neuron_ds.live.source import Source
 from neuron_ds.monitor.system import process_vcpu_usage, vcpu_usage
@@ -33,12 +33,12 @@ from neuron_ds.numbering import DeviceCores, numbering
 from neuron_ds.rates import percentiles
 from neuron_ds.records import printable
 
-#: Frames that histories go back.
-HISTORY = 120
+#: With more slabs than this, rules are asked no more often than every so many seconds: they take longer than the rest.
+FEW_SLABS = 64
+RULES_S = 2.5
 #: While there is nothing to see, how long a reason stands before it is asked for again.
 REASON_S = 5.0
 
-History = deque[float | None]
 Marks = Mapping[int, Sequence[Finding]]
 _CoresOf = Callable[[int], DeviceCores]
 
@@ -51,6 +51,7 @@ class Live:
         self._watcher = Watcher()
         self._journal = Journal()
         self._last: Look | None = None
+        self._judged_ns = 0
         self._hosts: tuple[HostSample | None, HostSample | None] = (None, None)
         self._vcpus: dict[int, tuple[float, float]] = {}
         self._ids: dict[Process, str] = {}
@@ -71,7 +72,7 @@ class Live:
         if before is not None and sample.time_ns < before.time_ns:
             before = None  # a recording was rewound: nothing to compare with
         look = look_at(sample, before)
-        findings, began, cleared = self._watcher.add(look)
+        findings, began, cleared = self._watcher.add(look, judge=self._rules_due(look))
         self._last = look
         if host is not self._hosts[1]:
             self._hosts = self._hosts[1], host
@@ -105,6 +106,13 @@ class Live:
             look=look,
             earlier=before,
         )
+
+    def _rules_due(self, look: Look) -> bool:
+        """Whether the rules are asked about this look."""
+        due = len(look.processes) <= FEW_SLABS or not 0 <= look.time_ns - self._judged_ns < RULES_S * 1e9
+        if due:
+            self._judged_ns = look.time_ns
+        return due
 
     def close(self) -> None:
         self.source.close()
@@ -155,11 +163,12 @@ class Live:
                 utilization_history=tuple(self._cell_history(cell) for cell in cells),
             )
 
-    def _cell_history(self, cell: Cell) -> tuple[float | None, ...]:
+    def _cell_history(self, cell: Cell) -> Past:
         key = cell.device, cell.core
-        history = self._cells.setdefault(key, deque(maxlen=HISTORY))
-        history.append(cell.utilization)
-        return tuple(history)
+        history = self._cells.get(key)
+        if history is None:
+            history = self._cells[key] = History()
+        return history.add(cell.utilization)
 
     def _processes(
         self,
@@ -202,65 +211,85 @@ class Live:
         marks: Marks,
         compared: bool,
     ) -> ProcessFrame:
+        """One process. This is run for every one at every look, so it goes over its slabs and their parts once."""
         owner = slabs[0].owner
         frames: list[SlabFrame] = []
         used: list[Part] = []
+        tag, version = "", None
+        errors: list[str] = []
+        latencies: list[int] = []
+        physical, readable, dead = 0, False, False
         for p in slabs:
-            shape, mine = cores(p.owner.device), parts[p.key]
-            findings = marks.get(p.owner.device, ()) and [
-                f for f in marks[p.owner.device] if f.pid in (None, owner.pid) and f.slot in (None, p.owner.slot)
+            mine = parts[p.key]
+            device, slot = p.owner.device, p.owner.slot
+            shape = cores(device)
+            findings = marks.get(device, ()) and [
+                f for f in marks[device] if f.pid in (None, owner.pid) and f.slot in (None, slot)
             ]
             cells = tuple([cell_of(shape, core, [part], findings, p.readable) for core, part in mine.items()])
+            for cell in cells:
+                if cell.utilization is not None:
+                    physical += len(cell.physical)
             used += mine.values()
-            gauges = figures.host_memory(p.host_bytes)
             models = sum(p.models.values()) if p.models else 0
-            frames.append(SlabFrame(p.key, p.owner.device, p.owner.slot, p.error, cells, gauges, models))
+            frames.append(SlabFrame(p.key, device, slot, p.error, cells, figures.host_memory(p.host_bytes), models))
+            tag, version = tag or p.tag, version or p.runtime_version
+            latencies += p.latencies.total_us
+            if p.error:
+                errors.append(p.error)
+                dead = dead or p.dead
+            else:
+                readable = True
         rated = [part for part in used if part.known]
-        known = bool(rated) or (not used and compared and any(p.readable for p in slabs))
-        physical = sum(len(cell.physical) for slab in frames for cell in slab.cells if cell.utilization is not None)
-        executions_s = sum([part.executions_s for part in rated]) if known else None
+        if rated or (not used and compared and readable):
+            executions_s: float | None = sum([part.executions_s for part in rated])
+            errors_s: float | None = sum([part.failures_s for part in rated])
+            flops_s: float | None = sum([part.flops_s for part in rated])
+        else:
+            executions_s = errors_s = flops_s = None
         host_memory = figures.sums([slab.host_memory for slab in frames], len(HOST_MEMORY))
         use = _use(self._hosts[1], owner.pid, owner.foreign)
         if use is not None:
             host_memory = (*host_memory[:-1], host_memory[-1] + max(0, use.rss_bytes - sum(host_memory)))
-        latencies = [us for p in slabs for us in p.latencies.total_us]
         found = percentiles(latencies, (50, 99)) or {}
-        executions, medians = self._rates.setdefault(id, (deque(maxlen=HISTORY), deque(maxlen=HISTORY)))
-        executions.append(executions_s)
-        medians.append(found.get(50))
+        histories = self._rates.get(id)
+        if histories is None:
+            histories = self._rates[id] = History(), History()
         user, system = self._vcpu(owner.pid, use)
-        readable = any(p.readable for p in slabs)
         return ProcessFrame(
             id=id,
             pid=owner.pid,
             foreign=owner.foreign,
-            tag=next((printable(p.tag) for p in slabs if p.tag), str(owner.pid)),
-            state="dead" if any(p.dead for p in slabs) else "running" if readable else "unreadable",
-            error=printable("; ".join(p.error for p in slabs if p.error)),
+            tag=printable(tag) or str(owner.pid),
+            state="dead" if dead else "running" if readable else "unreadable",
+            error=printable("; ".join(errors)) if errors else "",
             slabs=tuple(frames),
             executions_s=executions_s,
-            errors_s=sum([part.failures_s for part in rated]) if known else None,
+            errors_s=errors_s,
             errors=self._count_errors(id, slabs, used),
             utilization=min(1.0, sum([part.share for part in rated]) / physical) if physical else None,
-            flops_s=sum([part.flops_s for part in rated]) if known else None,
+            flops_s=flops_s,
             latency_p50_us=found.get(50),
             latency_p99_us=found.get(99),
             device_memory=figures.sums([part.memory for part in used], len(DEVICE_MEMORY)),
             host_memory=host_memory,
             vcpu_user=user,
             vcpu_system=system,
-            runtime_version=next((str(p.runtime_version) for p in slabs if p.runtime_version), ""),
-            executions_history=tuple(executions),
-            latency_history=tuple(medians),
+            runtime_version=str(version) if version else "",
+            executions_history=histories[0].add(executions_s),
+            latency_history=histories[1].add(found.get(50)),
         )
 
     def _count_errors(self, id: str, slabs: Sequence[ProcessLook], used: Sequence[Part]) -> int:
         """Failures since the process's start; what was counted last stands as long as nothing moved."""
-        keys = [p.key for p in slabs]
         known = self._errors.get(id)
-        if known is None or known[0] != keys or any(part.troubled or not part.known for part in used):
+        moved = known is None or len(known[0]) != len(slabs)
+        for part in used:
+            if part.troubled or not part.known:
+                moved = True
+        if known is None or moved or known[0] != [p.key for p in slabs]:
             total = sum([figures.failures(row) for p in slabs for row in p.rows.values()])
-            known = self._errors[id] = keys, total
+            known = self._errors[id] = [p.key for p in slabs], total
         return known[1]
 
     def _vcpu(self, pid: int, use: ProcessUse | None) -> tuple[float | None, float | None]:

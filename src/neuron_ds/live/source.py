@@ -21,7 +21,7 @@ SAMPLE_HZ = 20.0
 #: The host and /proc are looked at no more often than this, and with many processes so seldom that it takes no more
 #: than this share of a processor.
 HOST_S = 2.0
-HOST_SHARE = 0.0025
+HOST_SHARE = 0.0015
 
 
 class Source(Protocol):

@@ -7,7 +7,8 @@ from dataclasses import fields, is_dataclass
 
 from neuron_ds.diagnose.finding import Finding
 from neuron_ds.live.details import memory_tree
-from neuron_ds.live.frame import Cell, Frame
+from neuron_ds.live.frame import Cell, Frame, ProcessFrame, SlabFrame
+from neuron_ds.live.history import Past
 from neuron_ds.top import blocks, tables
 from neuron_ds.top.blocks import View
 from neuron_ds.top.text import PLAIN_SIGNS, Block, plain, safe
@@ -64,10 +65,10 @@ def as_dict(frame: Frame) -> dict[str, object]:
 def _value(value: object, frame: Frame) -> object:
     if isinstance(value, Finding):
         return value.to_dict(frame.time_ns)
-    if isinstance(value, Cell):
-        return value._asdict()
+    if isinstance(value, (Cell, ProcessFrame, SlabFrame)):
+        return {name: _value(item, frame) for name, item in value._asdict().items()}
     if is_dataclass(value) and not isinstance(value, type):
         return {f.name: _value(getattr(value, f.name), frame) for f in fields(value)}
-    if isinstance(value, (tuple, list)):
+    if isinstance(value, (tuple, list, Past)):
         return [_value(item, frame) for item in value]
     return value
