@@ -194,8 +194,9 @@ def _slower_cores(b: _Before, cores: Sequence[_Core], t: Thresholds) -> Finding 
 
 def _queueing(looks: Sequence[Look], b: _Before, t: Thresholds) -> Finding | None:
     """Before the core: total latency, while that of the device is as it was."""
-    if not all(_waits(p, t.queueing_factor / 2) for p in looks_at(looks[-3:], b.s.now)):
-        return None
+    factor = t.queueing_factor / 2
+    if not _waits(b.s.now, factor) or not all(_waits(p, factor) for p in looks_at(looks[-3:-1], b.s.now)):
+        return None  # nearly always by the newest alone
     rows = b.s.now.rows.values()
     seen = looks_at(looks, b.s.now)
     recent = [p for p in seen if p.time_ns > b.s.then.time_ns]
