@@ -19,6 +19,9 @@ SHAPES = {
     "256 processes": (256, 1),
 }
 RATE_HZ = 5.0
+#: Until what shows them has drawn its first pictures and every rule has what it compares with (``recent_s`` and
+#: ``usual_s`` of the thresholds): before, it has less to do than in the hours that it stays open.
+SETTLED_S = 55.0
 
 
 class Watcher(Protocol):

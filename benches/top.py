@@ -18,11 +18,9 @@ import time
 from collections.abc import Iterator
 
 from benches.harness import Reading
-from benches.machine import readings
+from benches.machine import SETTLED_S, readings
 
 PERIODS = 10
-#: Until it has drawn its first pictures, and its histories have begun.
-SETTLED_S = 4.0
 COLUMNS, ROWS = 120, 40
 LIMIT_PERCENT = 5
 

@@ -16,12 +16,10 @@ import time
 from collections.abc import Iterator
 
 from benches.harness import Reading
-from benches.machine import readings
+from benches.machine import SETTLED_S, readings
 
 PERIODS = 10
 CLIENTS = 2
-#: Until both clients have had their first pictures, and histories have begun.
-SETTLED_S = 4.0
 LIMIT_PERCENT = 3
 
 
