@@ -6,6 +6,7 @@ read is a text in the place of its value and fails nobody else. This module know
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -163,11 +164,13 @@ def _hardware(base: Path) -> tuple[int, ...] | str:
 def _count(path: Path) -> int:
     """A counter of the driver: a file, or a directory with its total; 0 where it has none.
 
-    Raises OSError where it can't be read just now: a 0 in between would count every event again.
+    Raises OSError where it can't be read just now, or holds no number: a 0 in between would count every event again.
     """
     for each in (path / "total", path):
         try:
             return max(0, int(each.read_text()))
-        except (FileNotFoundError, NotADirectoryError, IsADirectoryError, ValueError):
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
             continue
+        except ValueError:
+            raise OSError(errno.EINVAL, "holds no number", str(each)) from None
     return 0

@@ -22,3 +22,13 @@ def test_it_is_no_number_then(tmp_path, monkeypatch):
         patch.setattr(Path, "read_text", lacking)
         assert host.collect([], [0]).ecc[0].endswith("Too many open files")
     assert host.collect([], [0]).ecc == {0: (7, 0, 0, 0)}
+
+
+def test_a_text_that_is_no_number_is_none(tmp_path, monkeypatch):
+    hardware = tmp_path / "neuron0" / "stats" / "hardware"
+    hardware.mkdir(parents=True)
+    monkeypatch.setenv("NEURON_DS_SYSFS", str(tmp_path))
+    host = HostCollector(SimpleNamespace(name="kernel"))
+    for text in (b"", b"n/a\n", b"\xff\xfe"):
+        (hardware / ECC[0]).write_bytes(text)
+        assert host.collect([], [0]).ecc[0] == f"{hardware / ECC[0]}: holds no number"
