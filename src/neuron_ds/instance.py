@@ -103,8 +103,10 @@ class InstanceInfo:
         try:
             token = _request(f"{endpoint}/latest/api/token", "PUT", {"X-aws-ec2-metadata-token-ttl-seconds": "60"})
         except _FAILURES as e:
-            self._error = printable(f"the instance metadata service does not answer: {getattr(e, 'reason', e)}")
-            return isinstance(e, urllib.error.HTTPError) or not isinstance(e, OSError)
+            refused = isinstance(e, urllib.error.HTTPError)
+            does = "refuses to tell" if refused else "does not answer"
+            self._error = printable(f"the instance metadata service {does}: {getattr(e, 'reason', e)}")
+            return refused or not isinstance(e, OSError)
         header = {"X-aws-ec2-metadata-token": token}
         found, missing = {}, []
         for name, path in _PATHS.items():
