@@ -19,19 +19,24 @@ static bool is_zero(const uint64_t *row, unsigned count)
     return any == 0;
 }
 
-/* 1 if this tuple holds these counters, 0 if others, -1 with an exception set. */
-static int holds(PyObject *tuple, const uint64_t *row, unsigned count)
+/* Whether this is a tuple of these counters. Only plain ints are looked at, so that no code of others runs meanwhile. */
+static bool holds(PyObject *tuple, const uint64_t *row, unsigned count)
 {
     if (!PyTuple_Check(tuple) || PyTuple_Size(tuple) != (Py_ssize_t)count)
-        return 0;
+        return false;
     for (unsigned i = 0; i < count; i++) {
+        PyObject *item = PyTuple_GetItem(tuple, (Py_ssize_t)i);
         uint64_t value;
-        if (as_u64(PyTuple_GetItem(tuple, (Py_ssize_t)i), &value) != 0)
-            return -1;
+        if (!PyLong_CheckExact(item))
+            return false;
+        if (as_u64(item, &value) != 0) {
+            PyErr_Clear(); /* no counter has such a value */
+            return false;
+        }
         if (value != row[i])
-            return 0;
+            return false;
     }
-    return 1;
+    return true;
 }
 
 static PyObject *new_row(const uint64_t *row, unsigned count)
@@ -51,9 +56,8 @@ static int add_row(PyObject *rows, PyObject *before, unsigned core, const uint64
     PyObject *key = PyLong_FromUnsignedLong(core), *old, *now = NULL;
     int same = -1;
     if (key && ((old = PyDict_GetItemWithError(before, key)) || !PyErr_Occurred())) {
-        same = old ? holds(old, row, count) : 0;
-        if (same >= 0)
-            now = same ? Py_NewRef(old) : new_row(row, count);
+        same = old && holds(old, row, count);
+        now = same ? Py_NewRef(old) : new_row(row, count);
         if (!now || PyDict_SetItem(rows, key, now) != 0)
             same = -1;
     }

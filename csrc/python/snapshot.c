@@ -16,7 +16,8 @@ static int64_t now_ns(void)
 
 /* ---- one slab of a pass ---- */
 
-/* A pass over so many slabs does not fit the caches: its copies go past them, and leave in them what others need. */
+/* A pass over so many slabs does not fit the caches: its copies go past them, and leave in them what others need. The
+ * price is that records that a reader has not seen whole before are hashed from memory, once. */
 #define LARGE_PASS 128
 
 struct shot {

@@ -1,6 +1,8 @@
 """The rows of the cores that a blob shows as used: as the counters one by one, and shared where nothing moved."""
 
+import gc
 import struct
+from contextlib import suppress
 
 import pytest
 from hypothesis import given
@@ -66,8 +68,28 @@ def test_bad_arguments_are_refused() -> None:
         _core.used_rows(blob(), layout.NC_COUNTERS + 1, {})
     with pytest.raises(TypeError):
         _core.used_rows(blob(), 53, None)  # type: ignore[arg-type]
-    for odd in (-1, 2**64):
-        with pytest.raises(OverflowError):
-            _core.used_rows(blob((0, 0, 1)), 2, {0: (odd, 0)})
-    with pytest.raises(TypeError):
-        _core.used_rows(blob((0, 0, 1)), 2, {0: ("x", 0)})  # type: ignore[dict-item]
+
+
+def test_what_no_row_can_hold_is_no_row_of_before() -> None:
+    ran = []
+
+    class Odd:
+        def __index__(self) -> int:
+            ran.append(self)
+            before.clear()
+            return 1
+
+    before: dict[int, tuple[int, ...]] = {}
+    for odd in (-1, 2**64, "x", True, None, Odd()):
+        before[0] = (odd, 0)  # type: ignore[assignment]
+        assert _core.used_rows(blob((0, 0, 1)), 2, before) == {0: (1, 0)}
+    assert not ran, "no code of others runs while rows are compared"
+
+
+@pytest.mark.parametrize(("count", "before"), [(53, {}), (2, {0: (1, 2)}), (96, {}), (53, None), ("x", {})])
+def test_the_buffer_is_given_back(count: int, before: dict[int, tuple[int, ...]]) -> None:
+    arena = _core.arena(1)
+    with suppress(errors.BadIndex, TypeError):
+        _core.used_rows(memoryview(arena), count, before)
+    gc.collect()
+    assert not arena.in_use

@@ -113,6 +113,22 @@ def test_older_and_mixed_layouts(driver: SoftwareDriver, name: str) -> None:
         assert process.odd == {}
 
 
+def test_rows_of_an_older_layout_are_shared_too(driver: SoftwareDriver) -> None:
+    with datastore.publish(0, driver=driver) as producer:
+        data = bytearray(producer.snapshot().raw)
+    for core in (5, 6):
+        at = layout.older_nc_offset(core, 1)
+        data[at : at + 8] = (77).to_bytes(8, "little")
+    first = look_at(sample_of(bytes(data)))
+    same = look_at(sample_of(bytes(data)), first)
+    assert only(same).rows is only(first).rows
+    data[at : at + 8] = (78).to_bytes(8, "little")
+    moved = only(look_at(sample_of(bytes(data)), same)).rows
+    assert set(moved) == {5, 6}
+    assert moved[5] is only(first).rows[5]
+    assert moved[6][1] == 78
+
+
 def test_every_golden_slab_has_a_look_like_its_snapshot(golden: Golden) -> None:
     seen = 0
     for path in sorted(golden.path("x").parent.glob("*.bin")):
