@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import gc
 import os
+import threading
 import time
 from pathlib import Path
 
@@ -152,6 +153,31 @@ def test_a_sampler_ends_with_its_collector(driver: SoftwareDriver) -> None:
     collector.close()
     assert not sampler._thread.is_alive()
     assert collector.sampler is None
+
+
+def test_a_sampler_may_be_closed_by_several_threads(driver: SoftwareDriver) -> None:
+    failed: list[BaseException] = []
+
+    def close(sampler: LatencySampler, together: threading.Barrier) -> None:
+        together.wait()
+        try:
+            sampler.close()
+        except BaseException as e:
+            failed.append(e)
+
+    for _ in range(30):
+        collector = Collector(driver)
+        sampler, together = LatencySampler(collector, rate_hz=500), threading.Barrier(4)
+        threads = [threading.Thread(target=close, args=(sampler, together)) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        sampler.close()
+        assert not sampler._thread.is_alive()
+        assert sampler.busy_s > 0
+        collector.close()
+    assert not failed
 
 
 @pytest.mark.parametrize("symbol", ["look", "take"])

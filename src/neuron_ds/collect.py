@@ -371,6 +371,6 @@ class LatencySampler:
         return kept
 
     def close(self) -> None:
-        if self._thread.is_alive():
+        with suppress(RuntimeError):  # it has been told already
             self._ended.release()
         self._thread.join()
