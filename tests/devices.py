@@ -50,9 +50,9 @@ def seen_from_outside(root: str) -> list[list]:
     return result_of(lambda talk: [[o.slot, o.pid, o.alive] for o in SoftwareDriver(root).owners(0)])
 
 
-def write_header(root: str, slot: int, word: int) -> None:
+def write_header(root: str, slot: int, word: int, device: int = 0) -> None:
     """A header put there behind its producer's back."""
-    with open(f"{root}/neuron0/{d.SLABS}", "r+b") as f:
+    with open(f"{root}/neuron{device}/{d.SLABS}", "r+b") as f:
         f.seek(slot * layout.SLAB_SIZE)
         f.write(word.to_bytes(8, "little"))
 

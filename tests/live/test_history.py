@@ -23,6 +23,14 @@ def test_a_past_is_the_newest_values_as_they_were_then(values: list[float | None
     assert hash(last) == hash(newest)
 
 
+def test_no_more_than_so_many_are_kept() -> None:
+    history = History()
+    for value in range(KEPT + 2):
+        past = history.add(value)
+        assert past == tuple(range(max(0, value + 1 - KEPT), value + 1))
+    assert len(past) == KEPT
+
+
 def test_pasts_are_equal_by_what_they_hold() -> None:
     one, other = History(), History()
     assert one.add(1) == other.add(1.0)

@@ -263,3 +263,67 @@ def test_with_many_slabs_the_rules_are_asked_less_often(
     while times:
         live.frame()
     assert asked == [False, False, True, False, False, True, False]
+
+
+@pytest.mark.parametrize("bad", [0, 1])
+def test_a_slab_that_can_not_be_read_takes_nothing_from_the_other(
+    driver: SoftwareDriver, root: str, live: Live, bad: int
+) -> None:
+    driver.probe(1)
+    with (
+        datastore.publish(0, tag="w\x1bide", driver=driver) as a,
+        datastore.publish(1, tag="w\x1bide", driver=driver) as b,
+    ):
+        cores = [p.core(core) for p in (a, b) for core in (0, 1)]
+        for core in cores:
+            core.execution_ended(int(Status.SUCCESS), 10)
+        live.frame()
+        for n, core in enumerate(cores, 1):
+            for _ in range(n):
+                core.execution_ended(int(Status.SUCCESS), 10, 1000)
+        write_header(root, (a, b)[bad].slot, 0, device=bad)
+        frame = live.frame()
+    (process,) = frame.processes
+    good = process.slabs[1 - bad]
+    assert [bool(slab.error) for slab in process.slabs] == [bad == 0, bad == 1]
+    assert (process.state, process.error) == ("running", process.slabs[bad].error)
+    assert process.tag == "w\\x1bide"
+    assert process.executions_s == sum(cell.executions_s or 0 for cell in good.cells)
+    assert process.executions_s == pytest.approx(((3 + 4), (1 + 2))[bad] / (frame.period_s or 1), rel=0.3)
+    assert process.flops_s == pytest.approx(2000 * process.executions_s)
+    assert process.utilization
+    assert process.utilization == pytest.approx(sum(cell.utilization or 0 for cell in good.cells) / len(good.cells))
+
+
+def test_what_is_kept_of_a_process_goes_with_it(driver: SoftwareDriver, live: Live) -> None:
+    with datastore.publish(0, driver=driver):
+        assert [len(p.executions_history) for p in live.frame().processes] == [1]
+        assert len(live._rates) == len(live._errors) == 1
+    live.frame()
+    assert (live._rates, live._errors) == ({}, {})
+
+
+@pytest.fixture
+def many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every number of slabs is many."""
+    monkeypatch.setattr(picture, "FEW_SLABS", 0)
+
+
+@pytest.mark.usefixtures("many")
+def test_of_many_slabs_the_second_look_is_judged_too(live: Live, runtime: Runtime) -> None:
+    live.frame()
+    runtime.execution_ended(2, Status.HBM_UE)
+    assert [f.kind for f in live.frame().findings] == ["hardware-error"], "as --once takes two, and no more"
+
+
+@pytest.mark.usefixtures("many")
+def test_of_many_slabs_who_has_left_is_judged_once_more(live: Live, driver: SoftwareDriver) -> None:
+    with datastore.publish(0, tag="gone", driver=driver) as producer:
+        for _ in range(3):
+            live.frame()
+        Runtime(producer).execution_ended(2, Status.HBM_UE)
+        assert live.frame().findings == (), "not asked so soon"
+    frame = live.frame()
+    assert [(f.kind, f.tag) for f in frame.findings] == [("hardware-error", "gone")]
+    (began,) = [e for e in frame.events if e.kind == "began"]
+    assert began.process == str(producer.pid)

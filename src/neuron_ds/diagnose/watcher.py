@@ -28,19 +28,26 @@ class Watcher:
         self.thresholds = thresholds or Thresholds()
         self.window = Window() if window is None else window
         self.findings: list[Finding] = []
+        self.judged = False  #: whether the rules were asked about the newest look
         self._seen_ns: dict[Identity, int] = {}
 
     def add(self, look: Look, *, judge: bool = True) -> News:
         """One more look. A look that is not newer than the last (a recording was rewound) begins anew.
 
-        Without ``judge`` it is only kept, and what was found stands: rules cost more than a look.
+        Without ``judge`` it is only kept, and what was found stands: rules cost more than a look. As long as it is the
+        newest it can be judged still.
         """
         rewound = len(self.window) > 0 and look.time_ns <= self.window.now.time_ns
         if rewound:
             self._seen_ns.clear()
         self.window.add(look)
-        if not judge and not rewound:
-            return list(self.findings), [], []
+        self.judged = False
+        return self.judge() if judge or rewound else (list(self.findings), [], [])
+
+    def judge(self) -> News:
+        """What the rules say of the newest look. Raises IndexError where there is none."""
+        self.judged = True
+        look = self.window.now
         known = {f.identity: f for f in self.findings}
         now: dict[Identity, Finding] = {}
         for finding in diagnose(self.window, self.thresholds):

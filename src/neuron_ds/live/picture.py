@@ -51,7 +51,7 @@ class Live:
         self._watcher = Watcher()
         self._journal = Journal()
         self._last: Look | None = None
-        self._judged_ns = 0
+        self._looks, self._judged_ns = 0, 0
         self._hosts: tuple[HostSample | None, HostSample | None] = (None, None)
         self._vcpus: dict[int, tuple[float, float]] = {}
         self._ids: dict[Process, str] = {}
@@ -72,13 +72,16 @@ class Live:
         if before is not None and sample.time_ns < before.time_ns:
             before = None  # a recording was rewound: nothing to compare with
         look = look_at(sample, before)
+        cores = numbering(sample.properties)
+        if not self._watcher.judged and before is not None and before.processes.keys() - look.processes.keys():
+            _, began, cleared = self._watcher.judge()  # or nothing would ever be said of who has left
+            self._journal.findings(began, cleared, wall_s, cores.of)
         findings, began, cleared = self._watcher.add(look, judge=self._rules_due(look))
         self._last = look
         if host is not self._hosts[1]:
             self._hosts = self._hosts[1], host
             self._vcpus.clear()
         marks = _marks(findings)
-        cores = numbering(sample.properties)
         parts: dict[Key, dict[int, Part]] = {}
         for key, process in look.processes.items():
             shape = cores.of(process.owner.device)
@@ -108,8 +111,10 @@ class Live:
         )
 
     def _rules_due(self, look: Look) -> bool:
-        """Whether the rules are asked about this look."""
-        due = len(look.processes) <= FEW_SLABS or not 0 <= look.time_ns - self._judged_ns < RULES_S * 1e9
+        """Whether the rules are asked about this look: of many slabs always about the first two, which may be all."""
+        self._looks += 1
+        since_ns = look.time_ns - self._judged_ns
+        due = len(look.processes) <= FEW_SLABS or self._looks <= 2 or not 0 <= since_ns < RULES_S * 1e9
         if due:
             self._judged_ns = look.time_ns
         return due
@@ -235,9 +240,9 @@ class Live:
             frames.append(SlabFrame(p.key, device, slot, p.error, cells, figures.host_memory(p.host_bytes), models))
             tag, version = tag or p.tag, version or p.runtime_version
             latencies += p.latencies.total_us
+            dead = dead or p.dead
             if p.error:
                 errors.append(p.error)
-                dead = dead or p.dead
             else:
                 readable = True
         rated = [part for part in used if part.known]
